@@ -258,8 +258,8 @@ class ReportedProgress:
 
     Only policies with label order use it. Each node has a `Tracker` that receives all
     acknowledgements, so the frontiers of every tracker are valid, and the largest one counts. The
-    master needs no tracker: a new master knows the progress once every node has sent a `Reached`.
-    Invariant: `processed` and `delivered` never decrease.
+    master needs no tracker: a new master knows the progress once every node has sent a
+    `NodeProgress`. Invariant: `processed` and `delivered` never decrease.
     """
 
     def __init__(self, nodes: int, start: int = 0) -> None:
@@ -286,7 +286,7 @@ class ReportedProgress:
         waits: bool,
         last_sent: int = -1,
     ) -> None:
-        """Record a node's report: the fields of a `Reached` (`waits`: `waits_for_logs`)."""
+        """Record a node's report: the fields of a `NodeProgress` (`waits`: `waits_for_logs`)."""
         self.processed = max(self.processed, processed)
         self.reached = max(self.reached, reached)
         self._delivered[node] = max(self._delivered[node], delivered)

@@ -46,7 +46,7 @@ from driftline.engine.texts import format_time
 from driftline.engine.wire.messages import (
     Alive,
     Drain,
-    Drained,
+    EndOfInput,
     Failed,
     FollowsMaster,
     Goodbye,
@@ -606,9 +606,9 @@ class Coordinator:
 
     # The end of the run.
 
-    def drained(self, name: str, message: Drained) -> None:
-        """Note a front's request to drain the run, and the time up to which it sends records."""
-        self._draining.on_drained(name, message.time, bool(message.live), bool(message.ended))
+    def on_end_of_input(self, name: str, message: EndOfInput) -> None:
+        """Drain the run, because a front has reported the time up to which it sends records."""
+        self._draining.on_end_of_input(name, message.time, bool(message.live), bool(message.ended))
         end_time = self._draining.end_time
         if end_time is not None and end_time < INFINITY:
             self._tell(self.fronts, Drain(end_time))

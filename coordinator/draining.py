@@ -1,9 +1,9 @@
 """Orderly end of a run, at the end of its inputs or on request; all members learn the outcome.
 
-`Draining` learns from `Drained` messages of the fronts, the end of all inputs, the progress of the
-run, and committed snapshots. It decides on the time of the `Drain` message to the fronts, when the
-last snapshot is due, and whether the run may end. Invariant: let E be the time in `Drain`, or the
-time at which all inputs ended. When the run ends, the consumer has all outputs below E, and a
+`Draining` learns from `EndOfInput` messages of the fronts, the end of all inputs, the progress of
+the run, and committed snapshots. It decides on the time of the `Drain` message to the fronts, when
+the last snapshot is due, and whether the run may end. Invariant: let E be the time in `Drain`, or
+the time at which all inputs ended. When the run ends, the consumer has all outputs below E, and a
 committed snapshot contains everything below E. So the next start replays nothing, and a savepoint
 is complete.
 
@@ -30,7 +30,7 @@ class Draining:
 
     def __init__(self, fronts: Sequence[str], policy: Policy) -> None:
         self._waiting = set(fronts)
-        """The fronts that have not sent `Drained`."""
+        """The fronts that have not sent `EndOfInput`."""
         self._front_count = len(fronts)
         self._policy = policy
         self._file_ends: list[int] = []
@@ -44,7 +44,7 @@ class Draining:
         self._snapshot_before_last = -1
         """Number of the newest snapshot when the last one of the run became due; -1 until then."""
 
-    def on_drained(self, front: str, time: int, live: bool, ended: bool) -> None:
+    def on_end_of_input(self, front: str, time: int, live: bool, ended: bool) -> None:
         """Handle a front's report of the time below which its records end. May be repeated."""
         if front in self._waiting:
             self._waiting.remove(front)

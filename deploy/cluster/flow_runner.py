@@ -31,7 +31,7 @@ from driftline.deploy.runtime.supervision.supervisor import CHILD_POLL_S, Cannot
 from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import Layout
-from driftline.engine.wire.kinds import AGENT, CONSUMER, WATCH
+from driftline.engine.wire.kinds import AGENT, CONSUMER, POLLER
 from driftline.engine.wire.role import DurableJob
 
 
@@ -199,14 +199,14 @@ class FlowRunner(threading.Thread):
         stack.callback(runtime.close, linger_ms=0)
         flow_guide = FlowGuide(self._tree, self.submission.name, runtime, config.inbox(AGENT))
         stack.callback(flow_guide.close)
-        watch = StatusPoller(name=f"{WATCH}-{self._host.agent}")
-        watch.address = runtime.add(watch, config.inbox(WATCH))
-        flow_guide.guide.addresses[watch.name] = watch.address
+        poller = StatusPoller(name=f"{POLLER}-{self._host.agent}")
+        poller.address = runtime.add(poller, config.inbox(POLLER))
+        flow_guide.guide.addresses[poller.name] = poller.address
         config = replace(
             config,
             guide=flow_guide.address,
-            watch_address=watch.address,
-            watch_name=watch.name,
+            poller_address=poller.address,
+            poller_name=poller.name,
         )
         cluster = stack.enter_context(
             LocalCluster(
@@ -220,14 +220,14 @@ class FlowRunner(threading.Thread):
         self.cluster = cluster
         cluster.wake(runtime)
         try:
-            self._supervise(runtime, cluster, flow_guide, watch)
+            self._supervise(runtime, cluster, flow_guide, poller)
         except CannotStart:
             raise
         except Unavailable as error:  # processes crash repeatedly: a retry would not help
             self.fatal_error = str(error)
 
     def _supervise(
-        self, runtime: Runtime, cluster: LocalCluster, flow_guide: FlowGuide, watch: StatusPoller
+        self, runtime: Runtime, cluster: LocalCluster, flow_guide: FlowGuide, poller: StatusPoller
     ) -> None:
         guide, requested = flow_guide.guide, (0, 0)
         give_up_at: float | None = None
@@ -243,10 +243,10 @@ class FlowRunner(threading.Thread):
                 requested = desired
                 cluster.rescale(*requested)
             cluster.supervise(
-                watch.master_figure("delivered"), watch.master_figure("reached"), watch
+                poller.master_figure("delivered"), poller.master_figure("reached"), poller
             )
             self.rescale_failed = cluster.desired_nodes != requested[0]
-            guide.retain_members([*cluster.pids, watch.name])
+            guide.retain_members([*cluster.pids, poller.name])
             if self.flow_ended:
                 give_up_at = give_up_at or now + EXIT_TIMEOUT_S
                 if cluster.ended or now >= give_up_at:

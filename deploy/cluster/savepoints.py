@@ -36,7 +36,7 @@ from driftline.engine.snapshots.savepoint import (
     write_table,
 )
 from driftline.engine.state.table import StateTable
-from driftline.engine.wire.kinds import MASTER, WATCH
+from driftline.engine.wire.kinds import MASTER, POLLER
 from driftline.engine.wire.messages import AskParts, Message, NoParts, Parts, Slice
 
 ANSWER_TIMEOUT_S = 10.0
@@ -103,7 +103,7 @@ class SnapshotReader(StatusPoller):
     """Reader of a snapshot's parts from all nodes; `groups`: number of key groups."""
 
     def __init__(self, groups: int) -> None:
-        super().__init__(every_s=inf, name=f"{WATCH}-savepoint")
+        super().__init__(every_s=inf, name=f"{POLLER}-savepoint")
         self._groups = groups
         self._fetches: dict[str, StateFetch] = {}
         self._last_message_at = 0.0

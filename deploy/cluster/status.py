@@ -34,7 +34,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.keygroups import Layout, names_of, owned_groups
 from driftline.engine.labels import INFINITY
 from driftline.engine.texts import counted, format_size
-from driftline.engine.wire.kinds import FRONT, MASTER, NODE, WATCH
+from driftline.engine.wire.kinds import FRONT, MASTER, NODE, POLLER
 from driftline.engine.wire.messages import StatusReport
 
 ANSWER_TIMEOUT_S = 2.0
@@ -326,20 +326,20 @@ def request_reports(
             return {}
         runtime = Runtime(transport=network.transport())
         stack.callback(runtime.close, linger_ms=0)
-        watch = StatusPoller(inf, f"{WATCH}-status", (MASTER, NODE, FRONT))
-        inbox = network.inbox(f"{WATCH}-{submission.name}", str(sockets))
-        watch.address = runtime.add(watch, inbox)
-        watch.addresses[MASTER] = address
+        poller = StatusPoller(inf, f"{POLLER}-status", (MASTER, NODE, FRONT))
+        inbox = network.inbox(f"{POLLER}-{submission.name}", str(sockets))
+        poller.address = runtime.add(poller, inbox)
+        poller.addresses[MASTER] = address
         give_up_at, asked_count, repeat_at = monotonic() + answer_s, 0, 0.0
         while (now := monotonic()) < give_up_at:
-            if len(watch.addresses) > asked_count or now >= repeat_at:
-                asked_count = len(watch.addresses)  # at first the master; its answer names others
+            if len(poller.addresses) > asked_count or now >= repeat_at:
+                asked_count = len(poller.addresses)  # at first the master; its answer names others
                 repeat_at = now + REQUEST_REPEAT_S
-                watch.ask()
+                poller.ask()
             runtime.step(wait_s=0.02)
-            if watch.answered and len(watch.addresses) == asked_count:
+            if poller.answered and len(poller.addresses) == asked_count:
                 break
-        return watch.reports
+        return poller.reports
 
 
 def key_mismatch(network: TransportConfig, alive: Sequence[AgentRecord]) -> str:

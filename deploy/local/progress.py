@@ -119,7 +119,7 @@ class RunProgress:
         self._read_counts: deque[tuple[float, int]] = deque()
         """(time, records read by then) over the last seconds."""
 
-    def show_if_due(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
+    def show_if_due(self, now: float, poller: StatusPoller, view: ProgressView) -> None:
         """Show or log the figures if they are due; `now`: seconds, monotonic."""
         if now >= self._next_update_at:
             self._next_update_at = now + DISPLAY_INTERVAL_S
@@ -132,10 +132,10 @@ class RunProgress:
             self._line_at = now + every_s
         if now >= self._line_at and self._answers_by == inf:
             self._line_at, self._answers_by = now + every_s, now + ANSWER_TIMEOUT_S
-            watch.ask()
-        if self._answers_by < inf and (watch.answered or now >= self._answers_by):
+            poller.ask()
+        if self._answers_by < inf and (poller.answered or now >= self._answers_by):
             self._answers_by = inf
-            self._show(self.read_figures(now, watch), view)
+            self._show(self.read_figures(now, poller), view)
 
     def _show(self, figures: ProgressFigures, view: ProgressView) -> None:
         if view.shown:
@@ -147,12 +147,12 @@ class RunProgress:
                 "%s", figures.with_inputs(), extra=event_fields("progress", **figures.fields())
             )
 
-    def end(self, now: float, watch: StatusPoller, view: ProgressView) -> None:
+    def end(self, now: float, poller: StatusPoller, view: ProgressView) -> None:
         """Show the last figures. Precondition: the run is over, and all nodes have ended."""
         for progress in self.input_progresses:
             progress.front.meter.give_up()
         outputs, failures = count_delivered(self._output)
-        last = self._make_figures(now, watch, outputs, failures)
+        last = self._make_figures(now, poller, outputs, failures)
         inputs = tuple(replace(each, lag_s=0.0) for each in last.inputs)
         last = replace(last, lag_s=0.0, state="ended", inputs=inputs, event_time=None)
         for number, each in enumerate(inputs):
@@ -160,9 +160,9 @@ class RunProgress:
         view.show_line(str(last))
         log.debug("%s", last.with_inputs(), extra=event_fields("progress", **last.fields()))
 
-    def read_figures(self, now: float, watch: StatusPoller) -> ProgressFigures:
+    def read_figures(self, now: float, poller: StatusPoller) -> ProgressFigures:
         """Return the current figures; `now`: seconds, monotonic."""
-        return self._make_figures(now, watch, watch.outputs, watch.dead_letters)
+        return self._make_figures(now, poller, poller.outputs, poller.dead_letters)
 
     def delivered(self) -> tuple[int, int]:
         """Return (outputs, dead letters) of this call. Precondition: all nodes have ended."""
@@ -170,7 +170,7 @@ class RunProgress:
         return outputs - self._outputs_before, failures - self._failures_before
 
     def _make_figures(
-        self, now: float, watch: StatusPoller, outputs: int, failures: int
+        self, now: float, poller: StatusPoller, outputs: int, failures: int
     ) -> ProgressFigures:
         """Return the figures; `outputs`, `failures`: counts of the consumers, over all calls."""
         failures = max(failures, self._failures_before)
@@ -187,9 +187,9 @@ class RunProgress:
             max(each.lag_s for each in inputs),
             percentile(latencies, 50),
             percentile(latencies, 99),
-            watch.state(now),
+            poller.state(now),
             inputs,
-            event_time_status(watch.reports.values()),
+            event_time_status(poller.reports.values()),
         )
 
     @property

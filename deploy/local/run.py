@@ -69,7 +69,7 @@ from driftline.engine.flow.plan import make_plan
 from driftline.engine.ui.consoles import ProgressView
 from driftline.engine.wire.messages import Stop
 
-WATCH = "watch"
+POLLER = "watch"
 """Name of the command's `StatusPoller`, and of its socket."""
 
 
@@ -142,13 +142,13 @@ def _run(
         heartbeat = Heartbeat(runtime, fronts, config.limits.slow_after_s)
         error_recording = record_error(config.state, process.lineage, process.run)
         with error_recording, LocalCluster(process) as cluster, heartbeat:
-            watch = StatusPoller()
-            watch.address = runtime.add(watch, process.address(WATCH))
-            watch.addresses["master"] = process.address("master")
+            poller = StatusPoller()
+            poller.address = runtime.add(poller, process.address(POLLER))
+            poller.addresses["master"] = process.address("master")
             if process.layout and len(process.layout) != config.nodes:
                 cluster.rescale(config.nodes)
             stack.enter_context(serve_metrics(flow, process, runtime, heartbeat, progress, cluster))
-            stop = drive(runtime, cluster, fronts, watch, progress, config, signals, console)
+            stop = drive(runtime, cluster, fronts, poller, progress, config, signals, console)
             record_used(fronts, config.policy, succeeded=not stop.error)
             if stop.error:
                 raise _error_of(stop, config)
@@ -205,7 +205,7 @@ def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
         snapshot_interval_s=config.snapshot_interval_s,
         state=str(config.state),
         sockets=str(sockets),
-        watch_address=f"ipc://{sockets}/{WATCH}",
+        poller_address=f"ipc://{sockets}/{POLLER}",
         identity=state.identity,
         code=code.text,
         run=secrets.token_hex(8),
@@ -246,7 +246,7 @@ def drive(
     runtime: Runtime,
     cluster: LocalCluster,
     fronts: Sequence[Front],
-    watch: StatusPoller,
+    poller: StatusPoller,
     progress: RunProgress,
     config: RunConfig,
     signals: Signals,
@@ -281,7 +281,7 @@ def drive(
                 for front in fronts:
                     front.drain()
             now = monotonic()
-            progress.show_if_due(now, watch, view)  # also as soon as the nodes have answered
+            progress.show_if_due(now, poller, view)  # also as soon as the nodes have answered
             is_due = cluster.is_due(now)
             if now < kill_at and not is_due:
                 continue
@@ -293,7 +293,7 @@ def drive(
                 kill_at, completed_at_kill = now + (config.kill_every_s or 0.0), completed
             if not is_due:
                 continue
-            cluster.supervise(completed, sent, watch)
+            cluster.supervise(completed, sent, poller)
             if not cluster.master_ended:
                 master_ended_at = None
             elif master_ended_at is None:
@@ -303,7 +303,7 @@ def drive(
                 master_ended_at = None
         _await_nodes(runtime, cluster)
         if not outcomes[0].error:
-            progress.end(monotonic(), watch, view)
+            progress.end(monotonic(), poller, view)
     return outcomes[0]
 
 

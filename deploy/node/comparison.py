@@ -268,10 +268,10 @@ class ProductionPipeline(NodePipeline):
             if block.first >= next_time:
                 return block
             if block.last < next_time:
-                self.acks.cover(port.front, block.covers, block.roots)
+                self.acks.cover(port.front, block.interval, block.roots)
                 return None
             rest = block.not_below(next_time)  # frontiers may have passed the old tracking time
-            rest.covers = block.covers
+            rest.interval = block.interval
             return rest
         if sender != self.me:
             if self.ledger.was_processed(block.time, block.id):

@@ -83,18 +83,18 @@ class ElementBatch:
 class Block:
     """Elements of a frame, or the unapplied part of them, that wait at their port.
 
-    `time`, `id`: tracking time and id by which trackers know the block; `covers`: (since, until) of
-    the times that a front's frame covers, else empty; `first`, `last`: the smallest and the largest
-    time of an element; `roots`: the number of distinct times, or 0 if `InputQueue` has already
-    counted them as not final; `has_tombstones`: whether the block may contain tombstones.
+    `time`, `id`: tracking time and id by which trackers know the block; `interval`: (since, until)
+    of the times that a front's frame covers, else empty; `first`, `last`: the smallest and the
+    largest time of an element; `roots`: the number of distinct times, or 0 if `InputQueue` has
+    already counted them as not final; `has_tombstones`: whether the block may contain tombstones.
     """
 
     __slots__ = (
         "batches",
-        "covers",
         "first",
         "has_tombstones",
         "id",
+        "interval",
         "last",
         "port",
         "roots",
@@ -107,13 +107,13 @@ class Block:
         time: int,
         id: int,
         batches: list[ElementBatch],
-        covers: tuple[int, ...] = (),
+        interval: tuple[int, ...] = (),
     ) -> None:
         self.port = port
         self.time = time
         self.id = id
         self.batches = batches
-        self.covers = covers
+        self.interval = interval
         self.has_tombstones = False
         distinct_times: set[int] = set()
         for batch in batches:
@@ -317,11 +317,11 @@ def arrived_block(frame: Frame) -> Block:
     """Return the block of a received frame. Raises MalformedMessage."""
     if not frame.batches:
         raise MalformedMessage("a frame without elements")
-    if len(frame.covers) not in (0, 2):
-        raise MalformedMessage(f"a frame covers {frame.covers}, which is not an interval of times")
+    if len(frame.interval) not in (0, 2):
+        raise MalformedMessage(f"a frame covers {frame.interval}, which is no interval of times")
     try:
         batches = [_arrived_batch(*batch) for batch in frame.batches]
-        return Block(frame.port, frame.time, frame.id, batches, frame.covers)
+        return Block(frame.port, frame.time, frame.id, batches, frame.interval)
     except (TypeError, IndexError) as error:
         raise MalformedMessage(f"a frame with elements that cannot be read: {error}") from None
 

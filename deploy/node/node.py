@@ -3,10 +3,10 @@
 Takes: frames and markers (fronts, nodes), `Acknowledge`, `Delivered` (nodes), `Promise` (fronts),
 `Progress`, `Prepare`, `Committed`, `Recover` (master), `BundleStored`, `LastBundle`, `Delayed`
 (consumer), and the messages of a state transfer (`state_transfer`). Sends: frames and markers, an
-`Acknowledge` of processed frames, `Prepared`, `Reached` and `Delivered` (label order), bundles,
-`FetchLast`; `Unloadable` or `Failed` if it cannot continue. Invariants: a frame leaves before, or
-together with, the acknowledgement of the frames that it was made from; the node processes elements
-only after it has restored the complete snapshot and knows the consumer's t_last.
+`Acknowledge` of processed frames, `Prepared`, `NodeProgress` and `Delivered` (label order),
+bundles, `FetchLast`; `Unloadable` or `Failed` if it cannot continue. Invariants: a frame leaves
+before, or together with, the acknowledgement of the frames that it was made from; the node
+processes elements only after it has restored the complete snapshot and knows the consumer's t_last.
 
 A turn processes all received blocks, stage by stage (`stages`). The frames of a stage leave as soon
 as the stage is done (strong productions: as soon as they are durable), outputs as soon as the last

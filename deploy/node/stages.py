@@ -173,8 +173,8 @@ class Stages:
             acks.join(tokens)
         for block in blocks:
             acks.add(port.stage, block.time, block.id)
-            if block.covers and port.front is not None:
-                acks.cover(port.front, block.covers, block.roots)
+            if block.interval and port.front is not None:
+                acks.cover(port.front, block.interval, block.roots)
         if event_times := self._pipeline.chains.event_times:
             acks.join(event_times=event_times)
             event_times.clear()

@@ -2,14 +2,14 @@
 
 In label order every node has a tracker and acknowledges processed frames to all other nodes at
 once, so outputs leave without a round trip to the master. The master needs progress only for
-snapshots and recovery, and receives it a little later (`Reached`). Without label order only the
-master has a complete tracker, and receives all acknowledgements.
+snapshots and recovery, and receives it a little later (`NodeProgress`). Without label order only
+the master has a complete tracker, and receives all acknowledgements.
 
 Takes acknowledgements of other nodes, promises of fronts, and this node's own work (`acks`).
-Returns acknowledgements, `Reached`, `frontiers`, and `final_outputs`. Invariant: an acknowledgement
-contains, with the id of a processed frame, the ids of all frames sent because of this frame;
-therefore `Acks.take` is not called in the middle of a stage's work. Acknowledgements may be joined:
-the invariant holds for their XOR.
+Returns acknowledgements, `NodeProgress`, `frontiers`, and `final_outputs`. Invariant: an
+acknowledgement contains, with the id of a processed frame, the ids of all frames sent because of
+this frame; therefore `Acks.take` is not called in the middle of a stage's work. Acknowledgements
+may be joined: the invariant holds for their XOR.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from driftline.acker.tracker import Tracker
 from driftline.engine.event_time import Clock
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import INFINITY
-from driftline.engine.wire.messages import Acknowledge, Promise, Reached
+from driftline.engine.wire.messages import Acknowledge, NodeProgress, Promise
 
 REPORT_DELAY_MAX_S = 0.005
 """Maximum delay in seconds of acknowledgements and reports for which no output waits."""
@@ -63,9 +63,10 @@ class Acks:
         """Add the id of a frame or token that was sent or processed, or the XOR of several."""
         self._cells[stage, time] = self._cells.get((stage, time), 0) ^ ids
 
-    def cover(self, front: int, covers: tuple[int, ...], roots: int) -> None:
-        """Add a processed frame of a front with this number of roots; `covers`: (since, until)."""
-        since, until = covers
+    def cover(self, front: int, interval: tuple[int, ...], roots: int) -> None:
+        """Add a processed frame of a front, which covers `interval` (since, until) and has this
+        number of roots."""
+        since, until = interval
         self._covered.append((front, since, until))
         self.roots += roots
 
@@ -217,12 +218,15 @@ class Tracking:
         delay_s = REPORT_DELAY_MAX_S if roots < MANY_ROOTS else 0.0
         self.send_by = min(self.send_by, now + delay_s)
 
-    def take_for_master(self, last_sent: int = -1) -> Acknowledge | Reached:
-        """Return the progress for the master, and cancel `send_by`; `last_sent`: see `Reached`."""
+    def take_for_master(self, last_sent: int = -1) -> Acknowledge | NodeProgress:
+        """Return the progress for the master, and cancel `send_by`.
+
+        `last_sent`: see `NodeProgress`.
+        """
         self.send_by = inf
         delivered, tracker = min(self._delivered, INFINITY), self.tracker
         if not self._ordered:
             cells, covered, _ = self._for_master.take()
             return Acknowledge(cells, covered, delivered)
         oldest, waits = tracker.oldest() or (), int(tracker.waits_for_logs)
-        return Reached(tracker.processed, delivered, tracker.reached, oldest, waits, last_sent)
+        return NodeProgress(tracker.processed, delivered, tracker.reached, oldest, waits, last_sent)

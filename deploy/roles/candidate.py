@@ -24,7 +24,7 @@ from driftline.coordinator.registry import REGISTRY_RETRY_S, ClusterState
 from driftline.deploy.roles.master import Master
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import event_fields, log
-from driftline.engine.wire.kinds import MASTER, Voice
+from driftline.engine.wire.kinds import MASTER, SenderKey
 from driftline.engine.wire.role import DurableJob, Role
 
 
@@ -88,10 +88,10 @@ class Candidate(Role):
         """Handle the end of the ZooKeeper session."""
         self.leadership.on_session_expired()
 
-    def receive(self, data: bytes, voice: Voice | None = None) -> None:
+    def receive(self, data: bytes, sender_key: SenderKey | None = None) -> None:
         if self.master is not None and not self.stepped_down:
             self.master.now = self.now
-            self.master.receive(data, voice)
+            self.master.receive(data, sender_key)
             self._take_outputs_of(self.master)
 
     def on_job_done(self, job: DurableJob, result: object) -> None:

@@ -3,7 +3,7 @@
 Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Pause`, `Resume` (master),
 `AskPromise` (master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is silent).
 Sends frames and markers (nodes); a `Promise` for times without a frame (all trackers); `Prepared`
-for an epoch; `Drained`; `Paused`; `AskSnapshot` while the records for a replay take much memory.
+for an epoch; `EndOfInput`; `Paused`; `AskSnapshot` while the records for a replay take much memory.
 
 Invariants: times grow. Frames and promises together cover all times below `next`, without a gap.
 After a `Start` with an offset the same records get the same labels again. The records in flight fit
@@ -14,7 +14,7 @@ of a bad record of a file only together with a later good record. If a bad recor
 aside, or the input cannot be read beyond it, the run ends once everything before the record is
 delivered. No output has the time of this record or a later one, so the next start resumes there.
 
-A drain has four steps: each front reports the time up to which it sends records (`Drained`); the
+A drain has four steps: each front reports the time up to which it sends records (`EndOfInput`); the
 coordinator picks the largest of these times; all fronts send, and promise, up to that time; once
 everything below it is delivered, a last snapshot is taken. The next start then replays nothing.
 
@@ -51,7 +51,7 @@ from driftline.engine.wire.messages import (
     Committed,
     Delivered,
     Drain,
-    Drained,
+    EndOfInput,
     Failed,
     Frame,
     Marker,
@@ -219,7 +219,7 @@ class Front(Member):
             if all(node in self._delivered_of_nodes for node in self.nodes):
                 self._advance(*[min(self._delivered_of_nodes[node] for node in self.nodes)] * 2)
         elif isinstance(message, AskPromise):
-            self._requested_time = message.next
+            self._requested_time = message.until
         elif isinstance(message, BeginEpoch):
             for node in self.nodes:
                 self.send(node, Marker(self.index, self.index, message.number))
@@ -272,7 +272,7 @@ class Front(Member):
         if self._records is None:
             return
         if self.draining:
-            self._send_drained()
+            self._send_end_of_input()
         self._promise()
         if self._cached is not None and self._cached.bytes > SNAPSHOT_FROM_BYTES:
             self.send("master", AskSnapshot())
@@ -334,11 +334,11 @@ class Front(Member):
         else:
             self._drain_time = INFINITY if self._ended else max(self.next, self.max_sent_time + 1)
         self._requested_time = max(self._requested_time, self._drain_time)
-        self._send_drained()
+        self._send_end_of_input()
 
-    def _send_drained(self) -> None:
+    def _send_end_of_input(self) -> None:
         time = min(self._drain_time, self._end)
-        self.send(MASTER, Drained(time, int(self.live is not None), int(self._ended)))
+        self.send(MASTER, EndOfInput(time, int(self.live is not None), int(self._ended)))
 
     def _advance(self, completed: int, delivered: int) -> None:
         """Release the records below `completed`, and trim those below `delivered` if possible."""
@@ -461,9 +461,9 @@ class Front(Member):
             labels, payloads = batches[node]
             end = batches[nodes[i + 1]][0][0][0] if i + 1 < len(nodes) else self.next
             # All records before the first one of the next frame are in this frame or earlier ones.
-            covers = (self._covered, end)
+            interval = (self._covered, end)
             batch = encode_labels(labels), joined_rows(payloads), ()
-            frame = Frame(self.index, self.index, labels[0][0], 0, (batch,), covers)
+            frame = Frame(self.index, self.index, labels[0][0], 0, (batch,), interval)
             self.send(self.nodes[node], frame)
             self._covered = end
 

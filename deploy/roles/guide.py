@@ -6,7 +6,7 @@ since a message may be lost. The guide finds the leader in the queue of masters,
 change late. This is harmless: a member obeys a master because of its epoch, not its address.
 
 Takes `Hello` (members), results of `FindLeader`, queue changes, and the request to drain the flow.
-Emits `FindLeader`, `MasterAt` (members and watch) and `AskDrain` (fronts).
+Emits `FindLeader`, `MasterAt` (members and status poller) and `AskDrain` (fronts).
 """
 
 from __future__ import annotations

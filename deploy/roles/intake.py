@@ -50,7 +50,7 @@ from driftline.engine.errors import DriftlineError, MalformedMessage, PayloadErr
 from driftline.engine.events import RateLimitedLog, event_fields, log
 from driftline.engine.texts import counted
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack, unpack, unpack_foreign
-from driftline.engine.wire.kinds import Voice
+from driftline.engine.wire.kinds import SenderKey
 from driftline.engine.wire.role import DurableJob, Role
 
 RECORDS_IN_MEMORY_MAX = 4096
@@ -267,16 +267,16 @@ class Intake(Receiver):
 
     # The protocol.
 
-    def take(self, parts: list[bytes], voice: Voice | None = None) -> None:
+    def take(self, parts: list[bytes], sender_key: SenderKey | None = None) -> None:
         """Handle a message, [route, data], of any sender. Count and drop a malformed one.
 
         Removes the data from `parts`, so that its memory, up to 16 MiB, is freed once the record is
-        decoded. `voice`: the key of the connection; None without keys.
+        decoded. `sender_key`: the key of the connection; None without keys.
         """
         try:
             if len(parts) != 2:
                 raise MalformedMessage(f"{len(parts)} parts instead of 2")
-            self._handle(parts[0], decode_request(parts.pop()), voice)
+            self._handle(parts[0], decode_request(parts.pop()), sender_key)
         except MalformedMessage as error:
             self.drop(error)
 
@@ -285,12 +285,16 @@ class Intake(Receiver):
         self._malformed_log.add(self.now, str(error))
 
     def _handle(
-        self, route: bytes, request: tuple[IntakeKind, str, int, int, object], voice: Voice | None
+        self,
+        route: bytes,
+        request: tuple[IntakeKind, str, int, int, object],
+        sender_key: SenderKey | None,
     ) -> None:
         kind, producer, session, number, record = request
-        if voice is not None and not voice.may_send_as(producer):
-            reason = f"the key {voice.key} permits only the ids {voice.key} and {voice.key}-..."
-            self._wrong_id_log.add(self.now, f"{producer!r} with the key {voice.key}")
+        if sender_key is not None and not sender_key.may_send_as(producer):
+            key = sender_key.key
+            reason = f"the key {key} permits only the ids {key} and {key}-..."
+            self._wrong_id_log.add(self.now, f"{producer!r} with the key {key}")
             self._refuse(route, producer, session, 0, reason)
             return
         ahead_us = session // 1000 - self.source.label_clock_us()

@@ -1,6 +1,6 @@
 """The master: tracks the progress of a run and contains its coordinator.
 
-The coordinator decides on snapshots and recovery. Takes `Reached` (nodes, in label order) or
+The coordinator decides on snapshots and recovery. Takes `NodeProgress` (nodes, in label order) or
 `Promise` (fronts) and `Acknowledge` (nodes), `Alive`, `AskReport` and `Rescale` (any sender), and
 the messages of the coordinator. Sends `Progress` (nodes, fronts), `AskPromise` (fronts),
 `StatusReport`, and the messages of the coordinator. `Progress` is sent at most once a millisecond:
@@ -30,7 +30,7 @@ from driftline.engine.wire.messages import (
     AskPromise,
     AskReport,
     AskSnapshot,
-    Drained,
+    EndOfInput,
     Failed,
     FollowsMaster,
     Goodbye,
@@ -39,12 +39,12 @@ from driftline.engine.wire.messages import (
     Message,
     MessageHeader,
     MessageLost,
+    NodeProgress,
     Paused,
     Prepared,
     PrepareFailed,
     Progress,
     Promise,
-    Reached,
     Rescale,
     StatusReport,
     Unloadable,
@@ -219,7 +219,7 @@ class Master(Role):
                 coordinator.alive(sender, message)
             return
         self._check_sender(sender, message)
-        if isinstance(message, Reached):
+        if isinstance(message, NodeProgress):
             if isinstance(tracker, ReportedProgress):
                 oldest, waits = message.oldest, bool(message.waits_for_logs)
                 report = message.processed, message.delivered, message.reached, oldest, waits
@@ -249,10 +249,10 @@ class Master(Role):
         elif isinstance(message, Goodbye):
             self._obstacle_by_member.pop(sender, None)
             coordinator.goodbye(sender, message)
-        elif isinstance(message, Drained):
+        elif isinstance(message, EndOfInput):
             if not coordinator.is_draining:
                 self._stalls.on_end_requested(self.now)
-            coordinator.drained(sender, message)
+            coordinator.on_end_of_input(sender, message)
         elif isinstance(message, Prepared):
             coordinator.prepared(sender, message)
         elif isinstance(message, PrepareFailed):
@@ -277,10 +277,10 @@ class Master(Role):
         """Raise MalformedMessage if this sender may not send such a message to this run."""
         if not self.coordinator.is_member(sender) and not self._is_nonmember_node(sender):
             raise MalformedMessage(f"{sender!r} is not a member of this run")
-        is_progress = isinstance(message, (Acknowledge, Reached))
+        is_progress = isinstance(message, (Acknowledge, NodeProgress))
         if is_progress and sender not in self.coordinator.nodes:
             raise MalformedMessage(f"progress of {sender!r}, which is not a node")
-        if isinstance(message, Drained | Paused) and sender not in self.coordinator.fronts:
+        if isinstance(message, EndOfInput | Paused) and sender not in self.coordinator.fronts:
             raise MalformedMessage(f"{type(message).__name__} of {sender!r}, which is not a front")
         if isinstance(message, Promise) and sender != f"front-{message.front}":
             raise MalformedMessage(f"a promise of front {message.front}, sent by {sender!r}")

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from math import inf
 
 from driftline.coordinator.coordinator import Phase
-from driftline.engine.wire.kinds import MASTER, NODE, WATCH
+from driftline.engine.wire.kinds import MASTER, NODE, POLLER
 from driftline.engine.wire.messages import AskReport, MasterAt, Message, Rescale, StatusReport
 from driftline.engine.wire.role import Role
 
@@ -33,7 +33,7 @@ class StatusPoller(Role):
     def __init__(
         self,
         every_s: float = STATUS_POLL_S,
-        name: str = WATCH,
+        name: str = POLLER,
         roles: Sequence[str] = (MASTER, NODE),
     ) -> None:
         super().__init__(name)

@@ -19,7 +19,7 @@ from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
 from driftline.engine.snapshots.savepoint_mapping import EMPTY_STATE, InitialState
 from driftline.engine.sources.record import DEFAULT_SHAPE, Shape
 from driftline.engine.storage.ownership import DirectoryOwner
-from driftline.engine.wire.kinds import WATCH
+from driftline.engine.wire.kinds import POLLER
 
 SESSION_S = 1.5
 """Default ZooKeeper session timeout in seconds: how long a failed leader delays the next one."""
@@ -119,12 +119,12 @@ class ProcessConfig(Struct, frozen=True):
     compare."""
     process: str = ""
     """Identity of this process: unique among all processes of its role, and new with each start."""
-    watch_address: str = ""
+    poller_address: str = ""
     """Address of the `StatusPoller` of the command or agent; "": none.
 
     The process sends it a first report at its start, before any request.
     """
-    watch_name: str = WATCH
+    poller_name: str = POLLER
     """Name of that `StatusPoller`."""
     is_restart: bool = False
     """Whether an earlier process of this run had this role.

@@ -122,6 +122,6 @@ def _master(
 
 
 def report_to_watch(role: Role, config: ProcessConfig) -> None:
-    """Let a role send a report to the `StatusPoller` at `watch_address`, as if it had asked."""
-    if config.watch_address:
-        role.handle(config.watch_name, AskReport(config.watch_address))
+    """Let a role send a report to the `StatusPoller` at `poller_address`, as if it had asked."""
+    if config.poller_address:
+        role.handle(config.poller_name, AskReport(config.poller_address))

@@ -24,9 +24,10 @@ Batches = tuple[tuple[LabelColumns, bytes, tuple[int, ...]], ...]
 """Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
 
 MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"
-WATCH, AGENT = "watch", "agent"
-"""The roles. The name of a process is its role, or starts with it, as in `node-0`. A *watch* is
-not a member: it polls reports and sends requests of a command or an agent."""
+POLLER, AGENT = "watch", "agent"
+"""The roles. The name of a process is its role, or starts with it, as in `node-0`. A status
+poller (role name `watch`) is no member: it polls reports, and sends requests of a command or an
+agent."""
 
 M = TypeVar("M", bound="Message")
 
@@ -107,7 +108,7 @@ def decode(data: bytes) -> tuple[MessageHeader, Message]:
     return tuple.__new__(MessageHeader, (sender, incarnation, sequence)), message
 
 
-class Voice(Protocol):
+class SenderKey(Protocol):
     """Key of a message's sender, and the process names that the key may use."""
 
     @property
@@ -118,9 +119,9 @@ class Voice(Protocol):
         """Return whether a process of this name may use the key."""
 
 
-def check_sender(voice: Voice, sender: str, message: Message) -> None:
+def check_sender(sender_key: SenderKey, sender: str, message: Message) -> None:
     """Raise MalformedMessage if a sender with this key and this name may not send this message."""
-    if not voice.may_send_as(sender):
-        raise MalformedMessage(f"the key {voice.key} does not speak for {sender!r}")
+    if not sender_key.may_send_as(sender):
+        raise MalformedMessage(f"the key {sender_key.key} does not speak for {sender!r}")
     if sender.partition("-")[0] not in message.senders:
         raise MalformedMessage(f"{sender!r} may not send a {type(message).__name__}")

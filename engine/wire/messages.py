@@ -1,15 +1,16 @@
 """Messages of the protocol.
 
 An ordinary message has a sequence number on its channel and belongs to one incarnation. A *control*
-message (`ControlMessage`) starts or ends an incarnation, or is sent to or by a process outside it,
-such as a consumer. Control messages are idempotent. A role never drops one because of its order or
-its incarnation; a control message that concerns one incarnation has a field for it. Instead of a
+message (`ControlMessage`) is outside these numbered channels: it starts, ends or monitors
+incarnations, or one of its ends (a consumer, an agent, a status poller, the master before a start)
+takes no part in one. Control messages are idempotent. A role never drops one because of its order
+or its incarnation; a control message that concerns one incarnation has a field for it. Instead of a
 sequence number, its header contains the epoch of the newest master known to the sender.
 
 Each message class names the roles that send it. Processes of one machine trust each other. Between
-hosts, each message comes with a *voice*: the key of its sender (`deploy.runtime.sockets.zap`). A
-key may send in certain names only, and a name may send only the messages of its role. So no
-consumer can stop a run.
+hosts, each message comes with the key of its sender (`deploy.runtime.sockets.zap`). A key may send
+only under certain names, and a name may send only the messages of its role. So a consumer cannot
+send `Stop`; it can only report that it failed (`Failed`).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from driftline.engine.wire.kinds import (
     FRONT,
     MASTER,
     NODE,
-    WATCH,
+    POLLER,
     Batches,
     ControlMessage,
     sent_by,
@@ -39,12 +40,12 @@ from driftline.engine.wire.kinds import encode as encode
 class Frame(Message, tag=1, frozen=True):
     """Elements that a chain of one node, or a front, sends to a port of one node.
 
-    `feeder`: the port of that chain; of a front: its number. `time`: the tracking time, under which
-    trackers count the frame; at most the smallest time in the frame. `id`: random, 63 bits; 0 in a
-    frame of a front. `covers`: only in a frame of a front, (since, until): once this frame and all
-    earlier ones are processed, so are all roots of the front with times in [since, until). `cells`,
-    `covered`, `event_times`: an acknowledgement by the sending node, as in `Acknowledge`, to save
-    that message.
+    `feeder`: the port at which the sending chain begins; from a front, the front's number. `time`:
+    the tracking time, under which trackers count the frame; at most the smallest time in the frame.
+    `id`: random, 63 bits; 0 in a frame of a front. `interval`: only in a frame of a front, (since,
+    until): once this frame and all earlier ones are processed, so are all roots of the front with
+    times in [since, until). `cells`, `covered`, `event_times`: an acknowledgement by the sending
+    node, as in `Acknowledge`, to save that message.
     """
 
     feeder: int
@@ -52,7 +53,7 @@ class Frame(Message, tag=1, frozen=True):
     time: int
     id: int
     batches: Batches
-    covers: tuple[int, ...] = ()
+    interval: tuple[int, ...] = ()
     cells: tuple[tuple[int, int, int], ...] = ()
     covered: tuple[tuple[int, int, int], ...] = ()
     event_times: tuple[tuple[int, int, int], ...] = ()
@@ -60,9 +61,9 @@ class Frame(Message, tag=1, frozen=True):
 
 @sent_by(NODE, FRONT)
 class Marker(Message, tag=2, frozen=True):
-    """End of an epoch on the channel from the sender's chain at port `feeder` to a port.
+    """End of an epoch on the channel from the sender to a port.
 
-    `epoch`: the number of the snapshot that the marker cuts.
+    `feeder`: as in `Frame`. `epoch`: the number of the snapshot that the epoch ends with.
     """
 
     feeder: int
@@ -77,7 +78,7 @@ class Marker(Message, tag=2, frozen=True):
 class Promise(Message, tag=10, frozen=True):
     """Front to trackers: the front sends no record with a time in [since, until) after this.
 
-    A frame makes the same promise with its `covers`; this message is for times without frames.
+    A frame makes the same promise with its `interval`; this message is for times without frames.
     `durable`: records below this time survive a crash of the front.
     """
 
@@ -91,11 +92,11 @@ class Promise(Message, tag=10, frozen=True):
 class Acknowledge(Message, tag=11, frozen=True):
     """Node to trackers: the frames that it processed and sent. A tracker applies all or nothing.
 
-    `cells`: (stage, time, XOR of the ids of frames received and sent). `covered`: (front, since,
-    until) of each processed frame of a front, and of what an operator that waits for the frontier
-    has emitted. `delivered`: the consumer has stored this node's outputs below this time.
-    `event_times`: (front, time, event time) of the records in these frames with the largest event
-    times so far.
+    `cells`: (stage, time, XOR of the ids of frames received and sent). `covered`: (coverer, since,
+    until): times that a processed frame of front `coverer` covers; for numbers after the fronts,
+    times for which an operator with timers has emitted everything. `delivered`: the consumer has
+    stored this node's outputs below this time. `event_times`: (front, time, event time) of the
+    records in these frames with the largest event times so far.
     """
 
     cells: tuple[tuple[int, int, int], ...]
@@ -126,15 +127,15 @@ class Progress(Message, tag=13, frozen=True):
 
 @sent_by(MASTER, NODE)
 class AskPromise(Message, tag=14, frozen=True):
-    """Master or node to a front that alone blocks the frontier: send a `Promise` up to `next` at
-    least."""
+    """Master or node to a front that alone blocks the frontier: send a `Promise` up to
+    `until` at least."""
 
-    next: int
+    until: int
 
 
-@sent_by(NODE, FRONT)
-class Drained(Message, tag=15, frozen=True):
-    """Front to coordinator: drain the run; this front sends no record from `time` on.
+@sent_by(FRONT)
+class EndOfInput(Message, tag=15, frozen=True):
+    """Front to coordinator: this front sends no record from `time` on; drain the run.
 
     `live`: 1 if its source is live. `ended`: 1 if its source has ended; then each of its records is
     below `time`, or was delivered before.
@@ -147,13 +148,13 @@ class Drained(Message, tag=15, frozen=True):
 
 @sent_by(MASTER)
 class Drain(Message, tag=16, frozen=True):
-    """Coordinator to a front: send all records below `time`, and none from `time` on."""
+    """Coordinator to a front: send all records below `time`, and then no more."""
 
     time: int
 
 
 @sent_by(NODE)
-class Reached(Message, tag=17, frozen=True):
+class NodeProgress(Message, tag=17, frozen=True):
     """Node to master, under policies with label order: its progress and that of its consumer.
 
     `processed`, `reached`: as in its `acker.tracker.Tracker`. `delivered`: the consumer has stored
@@ -239,11 +240,11 @@ class AskSnapshot(Message, tag=25, frozen=True):
 
 @sent_by(NODE, FRONT)
 class Hello(ControlMessage, tag=30, frozen=True):
-    """Node or front to master, repeatedly: this process takes part, with this progress.
+    """Node or front to master, repeatedly: this process is a member, in `incarnation`.
 
-    `process`: a token that differs after each start. `ready`: 1 once a node has loaded the snapshot
-    and the consumer has answered. `obstacle`: what blocks the process from outside the run,
-    human-readable; "" if none.
+    `process`: a random token of the process; each start makes a new one. `ready`: 1 once a node has
+    loaded the snapshot and the consumer has answered. `obstacle`: what blocks the process from
+    outside the run, human-readable; "" if none.
     """
 
     address: str
@@ -258,11 +259,11 @@ class Recover(ControlMessage, tag=31, frozen=True):
     """Coordinator to a node: begin `incarnation` with snapshot `number` (0: the empty one).
 
     `snapshot_incarnation`: the incarnation in which the snapshot was taken. `time`: the time of the
-    snapshot. Under strong productions a node loads its newest part, with at least this number.
-    `addresses`: (name, address) of all members. `same_code`: 1 if the code that runs now took the
-    snapshot; 0 if the consumer may have later outputs of other code. `layout`: the numbers of all
-    nodes, in order; (): unchanged. `event_times`, `late`: those of the snapshot, see
-    `Prepared`.
+    snapshot. Policy strong-productions: each node loads the newest part that it has; the number of
+    this part is at least `number`. `addresses`: (name, address) of all members. `same_code`: 1 if
+    the code that runs now took the snapshot; 0 if the consumer may have later outputs of other
+    code. `layout`: the numbers of all nodes, in order; (): unchanged. `event_times`, `late`: those
+    of the snapshot, see `Prepared`.
     """
 
     incarnation: int
@@ -378,10 +379,12 @@ class Goodbye(ControlMessage, tag=32, frozen=True):
 
 @sent_by(NODE)
 class Bundle(ControlMessage, tag=40, frozen=True):
-    """Barrier to consumer: outputs in label order; store all of them with `t_last`, or none.
+    """Barrier to consumer: outputs; store all of them with `t_last`, or none.
 
-    `blobs`: the outputs of one time each (see `engine.wire.bundles`). `checksum`: over all blobs
-    released so far. `groups`: the first and the last key group of the barrier's node.
+    The outputs are in label order if the policy has one. `blobs`: with label order, the outputs of
+    one time each, otherwise of one batch each (see `engine.wire.bundles`). `checksum`: running
+    checksum over all blobs up to the last one of this bundle. `groups`: the first and the last key
+    group of the barrier's node.
     """
 
     barrier: str
@@ -443,13 +446,13 @@ class LastBundle(ControlMessage, tag=43, frozen=True):
 # Rescaling: see `coordinator.rescaling` -----------------------------------------------------------
 
 
-@sent_by(WATCH, AGENT)
+@sent_by(POLLER, AGENT)
 class Rescale(ControlMessage, tag=60, frozen=True):
-    """Watch or agent to the master: set the number of nodes. Answered by a `StatusReport`.
+    """Status poller or agent to the master: set the number of nodes. Answered by a `StatusReport`.
 
-    `first`: the smallest number that the new nodes may have, larger in a later request; 0: any. The
-    sender repeats the request until the report confirms it, as a master that takes over does not
-    know earlier requests.
+    `first`: new nodes get numbers from this one on, and each later request gives a larger one; 0:
+    the next free numbers. The sender repeats the request until the report confirms it, as a master
+    that takes over does not know earlier requests.
     """
 
     nodes: int
@@ -489,9 +492,10 @@ class Joined(ControlMessage, tag=62, frozen=True):
     bytes: int
 
 
-@sent_by(NODE, WATCH)
+@sent_by(NODE, POLLER)
 class AskParts(ControlMessage, tag=63, frozen=True):
-    """Node of the next layout to a node: list the segments of a snapshot that `base` lacks.
+    """Node of the next layout, or savepoint export, to a node: list the segments of a snapshot that
+    `base` lacks.
 
     `address`: where to send the answer. The other fields: see `engine.snapshots.jobs.ListParts`.
     """
@@ -520,9 +524,9 @@ class NoParts(ControlMessage, tag=65, frozen=True):
     reason: str
 
 
-@sent_by(NODE, WATCH)
+@sent_by(NODE, POLLER)
 class AskSlice(ControlMessage, tag=66, frozen=True):
-    """Node of the next layout to a node: send the bytes of a segment from `offset` on."""
+    """Node of the next layout, or savepoint export, to a node: send a segment from `offset` on."""
 
     address: str
     part: int
@@ -572,12 +576,15 @@ class Resume(Message, tag=70, frozen=True):
     """Coordinator to a front: end the pause that `Pause` began. May be repeated."""
 
 
-# Agents and watches, which are not members (control) ----------------------------------------------
+# Agents and status pollers, which are not members (control) --------------------------------------
 
 
 @sent_by(AGENT)
 class MasterAt(ControlMessage, tag=48, frozen=True):
-    """Agent to a member: send `Hello` to this address; a leader there answers with `Lead`."""
+    """Agent to a member or a status poller: the address of the master.
+
+    A member sends `Hello` there; a leader answers with `Lead`.
+    """
 
     address: str
 
@@ -587,26 +594,27 @@ class AskDrain(ControlMessage, tag=49, frozen=True):
     """Agent to front: drain the run. The agent repeats this until the run has ended."""
 
 
-@sent_by(WATCH)
+@sent_by(POLLER)
 class AskReport(ControlMessage, tag=38, frozen=True):
-    """Any process to a member or the master: send a `StatusReport` to `address`."""
+    """Status poller to a member or the master: send a `StatusReport` to `address`."""
 
     address: str
 
 
 @sent_by(MASTER, NODE, FRONT)
 class StatusReport(ControlMessage, tag=39, frozen=True):
-    """Member or master to the requester: its figures, by name, and its human-readable state.
+    """Member or master to the requester: its metrics and its human-readable state.
 
-    `waits_for`: details of the state; "" if there are none. From the master only: `addresses`:
-    (name, address) of all members; `obstacles`: what blocks the run from outside; `wanted`: the
-    names of all nodes whose processes must run; `layout`: the numbers of the nodes that run the
-    flow; `rescaling`: the human-readable state of a rescaling, "" without one; `refused`: why a
-    requested number of nodes is not possible, "" if none was rejected.
+    `figures`: (name, value) of each metric. `waits_for`: details of the state; "" if there are
+    none. From the master only: `addresses`: (name, address) of all members; `obstacles`: what
+    blocks the run from outside; `wanted`: the names of all nodes whose processes must run;
+    `layout`: the numbers of the nodes that run the flow; `rescaling`: the human-readable state of a
+    rescaling, "" without one; `refused`: why a requested number of nodes is not possible, "" if
+    none was rejected.
 
     From a running node whose flow has operators with event times: `sources`: (name, watermark,
-    `engine.event_time.Status`, milliseconds since a change of these) of each source with event
-    times; `operators`: (name, watermark, name of the source that holds it back, or "").
+    `engine.event_time.Status`, milliseconds since watermark or status last changed) of each source
+    with event times; `operators`: (name, watermark, name of the source that holds it back, or "").
     """
 
     figures: tuple[tuple[str, int], ...]

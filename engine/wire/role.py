@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from driftline.engine.errors import DriftlineError, MalformedMessage, Unavailable
 from driftline.engine.events import event_fields, log
-from driftline.engine.wire.kinds import MASTER, Voice, check_sender
+from driftline.engine.wire.kinds import MASTER, SenderKey, check_sender
 from driftline.engine.wire.messages import Message, MessageHeader, decode, encode
 
 EPOCH_BITS = 40
@@ -72,15 +72,15 @@ class Role:
 
     # Called by a driver.
 
-    def receive(self, data: bytes, voice: Voice | None = None) -> None:
+    def receive(self, data: bytes, sender_key: SenderKey | None = None) -> None:
         """Process the bytes of one message from the network. A malformed message is dropped.
 
-        `voice`: the sender's key; None between processes of one machine.
+        `sender_key`: the sender's key; None between processes of one machine.
         """
         try:
             header, message = decode(data)
-            if voice is not None:
-                check_sender(voice, header.sender, message)
+            if sender_key is not None:
+                check_sender(sender_key, header.sender, message)
             accepts = self.admits if message.control else self._accept_in_sequence
             if accepts(header):
                 self.handle(header.sender, message)
@@ -175,7 +175,10 @@ class Role:
             self._broken.discard(MASTER)
 
     def send(self, receiver: str, message: Message) -> None:
-        """Append a message receiver the outbox. Raises PayloadError if it cannot be encoded."""
+        """Append a message for a receiver to the outbox.
+
+        Raises PayloadError if it cannot be encoded.
+        """
         if message.control:
             self.outbox.append(
                 (receiver, encode((self.name, self.incarnation, self.epoch), message))

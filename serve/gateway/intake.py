@@ -23,7 +23,7 @@ from driftline.connectors.logs.received import Receipt, ReceivedSource
 from driftline.deploy.roles.intake import IntakeKind
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket, Keys
 from driftline.engine.errors import PayloadError
-from driftline.engine.wire.kinds import Voice
+from driftline.engine.wire.kinds import SenderKey
 from driftline.serve.errors import ApiError
 
 GATEWAY = "driftline-gateway"
@@ -100,13 +100,16 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             self._take_one()
 
     def _handle(
-        self, route: bytes, request: tuple[IntakeKind, str, int, int, object], voice: Voice | None
+        self,
+        route: bytes,
+        request: tuple[IntakeKind, str, int, int, object],
+        sender_key: SenderKey | None,
     ) -> None:
         _, producer, session, number, _ = request
         if producer == GATEWAY:
             self._refuse(route, producer, session, number, "this producer id is reserved")
         else:
-            super()._handle(route, request, voice)
+            super()._handle(route, request, sender_key)
 
     def _take_one(self) -> None:
         """Pass one queued record to the source. Precondition: a queue is not empty."""

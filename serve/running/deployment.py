@@ -31,7 +31,7 @@ from driftline.serve.gateway.service import ServiceBackend
 from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.running.directories import POLICY, open_service
 
-WATCH = "watch"
+POLLER = "watch"
 """Name of the socket of the service's `StatusPoller`."""
 
 SERVICE_FILE = "service.json"
@@ -135,7 +135,7 @@ def deploy_locally(
         snapshot_interval_s=options.snapshot_interval_s,
         state=str(options.state),
         sockets=str(sockets),
-        watch_address=f"ipc://{sockets}/{WATCH}",
+        poller_address=f"ipc://{sockets}/{POLLER}",
         identity=state.identity,
         code=code_of(flow).text,
         run=secrets.token_hex(8),
@@ -158,18 +158,20 @@ class _LocalDeployment:
 
     def __init__(self, process: ProcessConfig) -> None:
         self.process = process
-        self._watch = StatusPoller()
+        self._status_poller = StatusPoller()
 
     def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
         self._runtime, self._front = runtime, front
-        self._watch.address = runtime.add(self._watch, self.process.address(WATCH))
-        self._watch.addresses["master"] = self.process.address("master")
+        self._status_poller.address = runtime.add(self._status_poller, self.process.address(POLLER))
+        self._status_poller.addresses["master"] = self.process.address("master")
         self._cluster = stack.enter_context(LocalCluster(self.process))
         self._cluster.wake(runtime)
 
     def supervise(self, now: float) -> None:
         if self._cluster.is_due(now):
-            self._cluster.supervise(self._front.completed, self._front.max_sent_time, self._watch)
+            self._cluster.supervise(
+                self._front.completed, self._front.max_sent_time, self._status_poller
+            )
 
     def finish(self) -> None:
         deadline = monotonic() + SHUTDOWN_TIMEOUT_S

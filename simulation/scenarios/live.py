@@ -19,7 +19,7 @@ from driftline.connectors.logs.inputlog import MARKS
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.roles.intake import MAGIC, Intake, IntakeKind, decode_answer
 from driftline.engine.wire.codec import pack, round_trip, unpack
-from driftline.engine.wire.kinds import Voice
+from driftline.engine.wire.kinds import SenderKey
 from driftline.engine.wire.role import Role
 from driftline.simulation.world.disks import LogDisk
 
@@ -106,7 +106,7 @@ class SimulatedIntake(Intake):
         self._names: dict[bytes, str] = {}
         """Route -> producer. A route is the name of a producer's process."""
 
-    def receive(self, data: bytes, voice: Voice | None = None) -> None:
+    def receive(self, data: bytes, sender_key: SenderKey | None = None) -> None:
         self._waiting.append(data)
         self._drain()
 
@@ -156,7 +156,7 @@ class SimulatedProducer(Role):
         self._has_ended = False
         """Whether the front has accepted the end of this producer."""
 
-    def receive(self, data: bytes, voice: Voice | None = None) -> None:
+    def receive(self, data: bytes, sender_key: SenderKey | None = None) -> None:
         kind, session, acknowledged, *_ = decode_answer(data)
         if session != self._session:
             assert session < self._session, "another process is this producer, too"

@@ -138,8 +138,8 @@ File = tuple[int, bool, bool]
 )
 def test_drain_end_is_after_every_sent_record(first: File, second: File, until: int) -> None:
     draining = Draining(["front-0", "front-1"], get_policy("exactly-once"))
-    draining.on_drained("front-0", *first)
+    draining.on_end_of_input("front-0", *first)
     assert draining.end_time is None
     for _ in range(2):
-        draining.on_drained("front-1", *second)
+        draining.on_end_of_input("front-1", *second)
         assert draining.end_time == until

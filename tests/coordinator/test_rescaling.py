@@ -8,7 +8,7 @@ from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.coordinator.rescaling import PAUSE_TIMEOUT_S, RescalePhase
 from driftline.engine.wire.messages import (
-    Drained,
+    EndOfInput,
     Hello,
     Joined,
     Message,
@@ -102,7 +102,7 @@ def test_postponed_rescaling_does_not_wake_a_master_that_waits_for_a_node() -> N
 def test_draining_run_cancels_the_rescale() -> None:
     cluster = Rescaled()
     cluster.hold()
-    cluster.coordinator.drained("front-0", Drained(90, 0, 0))
+    cluster.coordinator.on_end_of_input("front-0", EndOfInput(90, 0, 0))
     cluster.sent()
     assert cluster.look() == [("front-0", Resume())]
     assert cluster.step is RescalePhase.NONE

@@ -65,7 +65,7 @@ def frames_cover_their_whole_turn() -> AbstractContextManager[object]:
 
     def mutated(self: Front, to: str, message: Message) -> None:
         if isinstance(message, Frame):
-            message = replace(message, covers=(message.covers[0], self.next))
+            message = replace(message, interval=(message.interval[0], self.next))
         send(self, to, message)
 
     return patch.object(Front, "send", mutated)
@@ -103,7 +103,7 @@ def promises_pass_unread_records() -> Iterator[None]:
     def mutated(self: Front, sender: str, message: Message) -> None:
         handle(self, sender, message)
         if isinstance(message, AskPromise) and self.live is not None and not self._ended:
-            self.next = max(self.next, self.live.advance_to(message.next))
+            self.next = max(self.next, self.live.advance_to(message.until))
 
     def move_to(self: ReceivedSource, time: int) -> int:
         self._next = max(self._next, time)

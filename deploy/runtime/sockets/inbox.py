@@ -124,19 +124,19 @@ class GuardedInbox(Inbox):
             self.on_ring()
             return
         try:
-            voice = self._zap.voices[str(frame.get(USER_ID))]
+            sender_key = self._zap.sender_keys[str(frame.get(USER_ID))]
         except (zmq.ZMQError, KeyError):
             self.role.drop(MalformedMessage("the message has no key"))
             return
         if not more:
-            self.role.receive(frame.bytes, voice)
+            self.role.receive(frame.bytes, sender_key)
             return
         parts = [part.buffer for part in (frame, *more)]
         size = sum(map(len, parts))
         if size > MESSAGE_BYTES_MAX:
             self.role.drop(MalformedMessage(f"{size} bytes, at most {MESSAGE_BYTES_MAX}"))
         else:
-            self.role.receive(b"".join(parts), voice)
+            self.role.receive(b"".join(parts), sender_key)
 
 
 def inproc(role: Role) -> str:

@@ -44,7 +44,7 @@ from driftline.deploy.runtime.sockets.zap import SOURCE, USER_ID, Zap
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.events import RateLimitedLog, log
 from driftline.engine.wire.addresses import Address
-from driftline.engine.wire.kinds import Voice
+from driftline.engine.wire.kinds import SenderKey
 
 ANSWERS_MAX = 64
 """Largest number of answers per producer that wait in ZeroMQ's memory."""
@@ -107,7 +107,7 @@ class IntakeSocket(Intake):
         if keys is not None:
             self.address = str(Address(self.address, keys.own.public))
         source.connected = 0
-        self._backlog: deque[tuple[list[bytes], Voice | None, int]] = deque()
+        self._backlog: deque[tuple[list[bytes], SenderKey | None, int]] = deque()
         """(parts, key, size in bytes) of received messages that wait for room in the source."""
         self._backlog_bytes = 0
         self._overflow_log = RateLimitedLog(
@@ -134,13 +134,13 @@ class IntakeSocket(Intake):
 
     def _enqueue_next(self) -> None:
         """Take one message off the socket. Raises zmq.Again if there is none."""
-        voice: Voice | None = None
+        sender_key: SenderKey | None = None
         if self._zap is None:
             parts = self.socket.recv_multipart(zmq.NOBLOCK)
         else:
             frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
             try:
-                voice = self._zap.voices[str(frames[-1].get(USER_ID))]
+                sender_key = self._zap.sender_keys[str(frames[-1].get(USER_ID))]
             except (zmq.ZMQError, KeyError):
                 self.drop(MalformedMessage("the message has no key"))
                 return
@@ -150,13 +150,13 @@ class IntakeSocket(Intake):
             self._overflow_log.add(self.now, "the flow is slower than its producers")
             return
         self._backlog_bytes += size
-        self._backlog.append((parts, voice, size))
+        self._backlog.append((parts, sender_key, size))
 
     def _take_next(self) -> None:
         """Handle the first message of the backlog. Precondition: there is one."""
-        parts, voice, size = self._backlog.popleft()
+        parts, sender_key, size = self._backlog.popleft()
         self._backlog_bytes -= size
-        self.take(parts, voice)
+        self.take(parts, sender_key)
 
     def tick(self, now: float) -> float:
         if self._zap is not None:

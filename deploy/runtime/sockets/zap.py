@@ -1,4 +1,4 @@
-"""ZAP handler: decides which CURVE keys may connect, and assigns each connection a `KeyVoice`.
+"""ZAP handler: decides which CURVE keys may connect, and assigns a `CurveSenderKey` to each.
 
 ZeroMQ sends it a request (RFC 27) in the handshake of each connection, before any message. A
 socket belongs to a *domain*: MEMBERS, or the source of an intake. The answer names the key, and
@@ -6,8 +6,8 @@ ZeroMQ attaches this name to each message of the connection as its User-Id; what
 itself does not count. Refusals are counted, and logged at most every ten seconds.
 
 The handler is a thread, because the loop of the process may be busy. pyzmq's ThreadAuthenticator
-does the same with an asyncio loop, but supports neither domains with rights, nor names that a key
-speaks for.
+does the same with an asyncio loop, but supports neither domains with rights, nor names under which
+a key may send.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ _VERSION = b"1.0"
 _LOG_CHECK_MS = 1000
 
 
-class KeyVoice(Struct, frozen=True):
-    """Names in which a key may send."""
+class CurveSenderKey(Struct, frozen=True):
+    """Names under which a key may send."""
 
     key: str
     rights: Rights
 
     def may_send_as(self, name: str) -> bool:
-        """Return whether the key may send messages in this name."""
+        """Return whether the key may send messages under this name."""
         return self.rights.may_send_as(name)
 
 
@@ -54,8 +54,8 @@ class Zap:
         self, context: zmq.Context[zmq.Socket[bytes]], authorised: Authorised, name: str
     ) -> None:
         """`name`: the protected role, for the log."""
-        self.voices: dict[str, KeyVoice] = {}
-        """User-Id (name of a key) -> its `KeyVoice`. Only the handler's thread changes it."""
+        self.sender_keys: dict[str, CurveSenderKey] = {}
+        """User-Id (name of a key) -> its `CurveSenderKey`. Only the handler's thread changes it."""
         self.refused = 0
         """Number of refused handshakes."""
         self._authorised = authorised
@@ -98,14 +98,14 @@ class Zap:
     def _answer(self, request: list[bytes]) -> list[bytes]:
         """Return the answer to a request: the name of the key, or a refusal."""
         number = request[1]
-        voice, reason = self._voice(request)
-        if voice is None:
+        sender_key, reason = self._sender_key(request)
+        if sender_key is None:
             self.refused += 1
             self._refusal_log.add(monotonic(), reason)
             return [_VERSION, number, b"400", b"no right", b"", b""]
-        return [_VERSION, number, b"200", b"OK", voice.key.encode(), b""]
+        return [_VERSION, number, b"200", b"OK", sender_key.key.encode(), b""]
 
-    def _voice(self, request: list[bytes]) -> tuple[KeyVoice | None, str]:
+    def _sender_key(self, request: list[bytes]) -> tuple[CurveSenderKey | None, str]:
         if len(request) != 7 or request[0] != _VERSION or request[5] != b"CURVE":
             return None, "it does not use CURVE"
         domain, credential = request[2].decode(errors="replace"), request[6]
@@ -119,5 +119,5 @@ class Zap:
                 return None, f"the key {name} belongs to a producer, not to a member"
         elif not rights.may_send_to(domain.removeprefix(SOURCE)):
             return None, f"the key {name} has no right for the {domain}"
-        voice = self.voices[name] = KeyVoice(name, rights)
-        return voice, ""
+        sender_key = self.sender_keys[name] = CurveSenderKey(name, rights)
+        return sender_key, ""

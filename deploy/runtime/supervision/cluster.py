@@ -88,17 +88,17 @@ class LocalCluster(Supervisor):
         self._desired_nodes = self._first_new_node = 0
 
     def supervise(
-        self, completed: int = 0, sent: int = 0, watch: StatusPoller | None = None
+        self, completed: int = 0, sent: int = 0, poller: StatusPoller | None = None
     ) -> None:
         """Restart processes that have died, and kill those that hang.
 
-        `completed`, `sent`: progress of the run (see `RestartPolicy`). `watch`: poller with reports
-        of the master. Raises Unavailable if a process cannot start, or has died too often.
+        `completed`, `sent`: progress of the run (see `RestartPolicy`). `poller`: poller with
+        reports of the master. Raises Unavailable if a process cannot start, or has died too often.
         """
         self.restart_policy.record_progress(completed, sent)
         now = monotonic()
-        if watch is not None:
-            self._reconcile_nodes(now, watch)
+        if poller is not None:
+            self._reconcile_nodes(now, poller)
         super().supervise()
 
     def stop(self, wait_s: float = 5.0) -> None:
@@ -114,7 +114,7 @@ class LocalCluster(Supervisor):
         return self._desired_nodes
 
     def rescale(self, nodes: int, first: int = 0) -> None:
-        """Change the number of nodes during the run. Precondition: `supervise` gets a `watch`.
+        """Change the number of nodes during the run. Precondition: `supervise` gets a `poller`.
 
         `first`: the number of the first new node; 0: the next free one.
         """
@@ -155,13 +155,13 @@ class LocalCluster(Supervisor):
         self._is_master_restarted = True
         self._start(self._masters[0])
 
-    def _reconcile_nodes(self, now: float, watch: StatusPoller) -> None:
+    def _reconcile_nodes(self, now: float, poller: StatusPoller) -> None:
         """Start the nodes that the master wants, and forget those that have exited for good."""
-        watch.desired_nodes, watch.first_desired_node = self._desired_nodes, self._first_new_node
-        report = watch.reports.get("master")
+        poller.desired_nodes, poller.first_desired_node = self._desired_nodes, self._first_new_node
+        report = poller.reports.get("master")
         if report is None or report.state in ENDING_STATES or not report.wanted:
             return
-        answered_at = watch.answered_at("master")
+        answered_at = poller.answered_at("master")
         if (layout := names_of(report.layout)) != self._layout:
             self._layout = layout
             remove_outdated(Path(self.config.state), report.layout, self._children)

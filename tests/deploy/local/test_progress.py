@@ -23,19 +23,23 @@ class Told:
     def __init__(self, output: Path) -> None:
         self.call = Call(ListSource(list(range(100))), 1)
         self.call.begin(1)
-        self.watch = StatusPoller()
-        self.watch.addresses |= {"master": "ipc://master", "node-0": "ipc://0", "node-1": "ipc://1"}
+        self.poller = StatusPoller()
+        self.poller.addresses |= {
+            "master": "ipc://master",
+            "node-0": "ipc://0",
+            "node-1": "ipc://1",
+        }
         self.progress = RunProgress([self.call.tally], [], output)
         self.view = ProgressView(Console(force_terminal=False), ["in"])
 
     def tell(self, now: float) -> None:
         self.call.front.now = now
-        self.progress.show_if_due(now, self.watch, self.view)
+        self.progress.show_if_due(now, self.poller, self.view)
 
     def answer(self, now: float, name: str, outputs: int = 0) -> None:
-        self.watch.now = now
+        self.poller.now = now
         report = StatusReport((("outputs", outputs),), Phase.RUNNING.value, "", ())
-        self.watch.receive(encode((name, 0, 0), report))
+        self.poller.receive(encode((name, 0, 0), report))
 
 
 @pytest.fixture
@@ -84,7 +88,7 @@ def test_progress_line_names_the_source_that_holds_back_the_watermark(
     report = StatusReport(
         (), "running", "", (), sources=sources, operators=(("per minute", 1_000_000, "views"),)
     )
-    progress.watch.receive(encode(("node-0", 0, 0), report))
+    progress.poller.receive(encode(("node-0", 0, 0), report))
     progress.tell(0.0)
     progress.tell(LOG_INTERVAL_S)
     progress.tell(LOG_INTERVAL_S + ANSWER_TIMEOUT_S)

@@ -11,7 +11,7 @@ from driftline.deploy.node.tracking import MANY_ROOTS, REPORT_DELAY_MAX_S, Acks,
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import get_policy
-from driftline.engine.wire.messages import Acknowledge, Reached
+from driftline.engine.wire.messages import Acknowledge, NodeProgress
 from driftline.index.flow import inverted_index
 
 PLAN = make_plan(inverted_index())
@@ -53,7 +53,7 @@ def test_report_to_master_is_delayed_but_immediate_under_load() -> None:
     mine.acks.cover(0, (1, 9), MANY_ROOTS)
     mine.end_turn(now=5.001)
     assert mine.send_by == 5.001
-    assert mine.take_for_master() == Reached(0, 0, 9, (), 1), "no input is durable"
+    assert mine.take_for_master() == NodeProgress(0, 0, 9, (), 1), "no input is durable"
     assert mine.send_by == float("inf")
 
 

@@ -79,7 +79,7 @@ def bad(time: int, *, ends: bool = False) -> BadRecord:
 def passed(said: list[Message]) -> list[int]:
     """The times up to which the front has promised to have sent all, but for its end."""
     times = [message.until for message in said if isinstance(message, Promise)]
-    times += [message.covers[1] for message in said if isinstance(message, Frame)]
+    times += [message.interval[1] for message in said if isinstance(message, Frame)]
     return [time for time in times if time < INFINITY]
 
 

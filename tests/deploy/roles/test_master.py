@@ -18,10 +18,10 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import (
     Alive,
-    Drained,
+    EndOfInput,
     Hello,
     Message,
-    Reached,
+    NodeProgress,
     encode,
 )
 from driftline.engine.wire.role import EPOCH_BITS
@@ -48,7 +48,7 @@ class Running:
         assert self.master.coordinator.phase is Phase.RUNNING
         if idle:
             return
-        self.tell(Reached(5, 5, 9, (5, 1), 0))
+        self.tell(NodeProgress(5, 5, 9, (5, 1), 0))
 
     def say(self, kind: type[Message], incarnation: int = 1, silent: tuple[str, ...] = ()) -> None:
         for name in EVERYBODY:
@@ -56,9 +56,9 @@ class Running:
                 hello = Hello(name, name, incarnation, 1, self.obstacle.get(name, ""))
                 self.master.receive(encode((name, incarnation, self.master.epoch), hello))
 
-    def tell(self, reached: Reached) -> None:
+    def tell(self, progress: NodeProgress) -> None:
         """Let the node tell how far it is."""
-        self.master.receive(encode(("node-0", 1, (1 << EPOCH_BITS) + 1), reached))
+        self.master.receive(encode(("node-0", 1, (1 << EPOCH_BITS) + 1), progress))
 
     def recoveries_after(
         self, seconds: float, alive: Alive | None = None, silent: tuple[str, ...] = ()
@@ -105,7 +105,7 @@ def test_stall_message_names_the_full_disk(
     running = Running(idle=True)
     full = "intake-0 cannot write records to its input log: input log /disk/a: full"
     running.obstacle = {"front-0": full}
-    running.tell(Reached(4, 4, 9, (), 1))
+    running.tell(NodeProgress(4, 4, 9, (), 1))
     running.recoveries_after(15.0)
     assert said(caplog) == [f"no progress for 10 s: {full}; running"]
     assert running.master._all_obstacles == (full,)
@@ -131,8 +131,8 @@ def test_stopping_run_logs_what_the_shutdown_waits_for(
     running.obstacle = {"node-0": full}
     running.recoveries_after(20.0)
     for index in (0, 1):
-        drained = Drained(INFINITY, 0, 1)
-        running.master.receive(encode((f"front-{index}", 1, (1 << EPOCH_BITS) + 1), drained))
+        end = EndOfInput(INFINITY, 0, 1)
+        running.master.receive(encode((f"front-{index}", 1, (1 << EPOCH_BITS) + 1), end))
     running.recoveries_after(STALL_LOG_DELAY_ENDING_S + 1)
     (line,) = said(caplog)
     assert line.startswith(f"no progress for 3 s: {full}; running, and asked to end (a second")

@@ -17,7 +17,7 @@ SURELY = {
     *("before Enlist", "after Enlist", "before a read", "after a read"),
     *("before writing epoch leader", "after writing epoch leader", "ASKING has sent Lead"),
     *("before writing snapshots", "after writing snapshots", "RUNNING takes Prepared"),
-    *("LOADING has sent Recover", "LOADING takes Reached", "RUNNING has sent Start"),
+    *("LOADING has sent Recover", "LOADING takes NodeProgress", "RUNNING has sent Start"),
     *("before writing outcome", "STOPPED has sent Stop"),
 }
 """Failpoints of every run; there are some thirty more. Not "after writing outcome": the answer to
