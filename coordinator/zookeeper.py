@@ -306,7 +306,7 @@ class LeaderQueue:
         """Remove the listener."""
         self._client.remove_listener(self._on_connection_state)
 
-    def carry_out(self, job: DurableJob) -> object:
+    def execute_job(self, job: DurableJob) -> object:
         """Do `Enlist`, `FindPredecessor` or `FindSuccessor`. Raises Unavailable, StateMismatch."""
         if isinstance(job, Enlist):
             self._enlist(job.process)

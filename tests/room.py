@@ -154,7 +154,7 @@ class Room:
             if waiting and channel[1] not in self.silent
         ] * 2
         choices += [
-            partial(self._carry_out, name)
+            partial(self._execute_job, name)
             for name, jobs in self.jobs.items()
             if jobs and name not in self.held_disks
         ]
@@ -186,7 +186,7 @@ class Room:
         self.parties[to].receive(data)
         self._collect(to)
 
-    def _carry_out(self, name: str) -> None:
+    def _execute_job(self, name: str) -> None:
         job = self.jobs[name].pop(0)
         result: object = None
         if isinstance(job, WriteState):
@@ -195,7 +195,7 @@ class Room:
             else:
                 result = StateMismatch("another master has taken over")
         else:
-            result = self.stores[name].carry_out(job)
+            result = self.stores[name].execute_job(job)
         self.done.append((name, job))
         self.parties[name].on_job_done(job, result)
         self._collect(name)

@@ -216,8 +216,8 @@ class DurableEngine(Engine):
 
     def add_consumer(self) -> None:
         """Add the log writer to the runtime, whose loop then also waits for consumer reports."""
-        self.runtime.watch(
-            self._writer, self._reports, self._receive_reports, carry_out=self._log.carry_out
+        self.runtime.add_with_input(
+            self._writer, self._reports, self._receive_reports, execute_job=self._log.execute_job
         )
 
     def put(self, record: object) -> None:

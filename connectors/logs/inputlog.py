@@ -278,7 +278,7 @@ class InputLog:
         """Remove all entries below a time."""
         self.write(WriteGroup((), self.reserved, max(below, self.trimmed)))
 
-    def carry_out(self, job: DurableJob) -> None:
+    def execute_job(self, job: DurableJob) -> None:
         """Execute a job durably, for a driver."""
         if not isinstance(job, WriteGroup):
             raise TypeError(f"not a job for an input log: {job!r}")

@@ -104,7 +104,7 @@ class FlowGuide:
 
     def __init__(self, tree: ZooKeeperTree, flow: str, runtime: Runtime, inbox: str) -> None:
         self.guide = Guide()
-        self.address = runtime.add(self.guide, inbox, self._carry_out)
+        self.address = runtime.add(self.guide, inbox, self._execute_job)
         self.masters = tree.masters(
             flow, lambda: runtime.call_soon_threadsafe(self.guide.on_queue_changed)
         )
@@ -113,7 +113,7 @@ class FlowGuide:
         """Close the queue of masters."""
         self.masters.close()
 
-    def _carry_out(self, job: DurableJob) -> object:
+    def _execute_job(self, job: DurableJob) -> object:
         assert isinstance(job, FindLeader)
         return self.masters.leader()
 

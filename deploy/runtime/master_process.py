@@ -40,12 +40,12 @@ def run_master(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
     claim(file.with_name("master.lock"))
     registry = FileRegistry(file)
 
-    def carry_out(job: DurableJob) -> None:
+    def execute_job(job: DurableJob) -> None:
         assert isinstance(job, WriteState)
         registry.write(job.state, again=job.again)
 
     master = _master(config, flow_plan, policy, str(file.parent), registry.read())
-    runtime = Runtime(carry_out, config.transport(), CpuAffinity(config.cores, 1))
+    runtime = Runtime(execute_job, config.transport(), CpuAffinity(config.cores, 1))
     runtime.add(master, config.inbox("master"))
     heartbeat = Heartbeat(runtime, [], keep_alive_fd=config.keep_alive_fd)
     with heartbeat, serve_master(config, master, runtime):
@@ -64,13 +64,13 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> in
     timeout_s = leader_timeout_s(config.limits.missing_after_s, config.futile_step_downs)
     candidate = Candidate(config.process, make_master, timeout_s)
 
-    def carry_out(job: DurableJob) -> object:
+    def execute_job(job: DurableJob) -> object:
         if isinstance(job, WriteState):
             registry.write(job.state, again=job.again)
             return None
-        return registry.read() if isinstance(job, ReadState) else leader_queue.carry_out(job)
+        return registry.read() if isinstance(job, ReadState) else leader_queue.execute_job(job)
 
-    runtime = Runtime(carry_out, config.transport())
+    runtime = Runtime(execute_job, config.transport())
     leader_queue = LeaderQueue(
         client,
         MASTERS,

@@ -95,8 +95,8 @@ def run_node(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
         budget=TurnBudget(flow_plan, monotonic, careful=config.careful, note=note),
     )
     sinks = () if config.output else tuple(sink.name for sink in flow.sinks)
-    cores = CpuAffinity(config.cores, (config.index + 1) % 2, config.index % 2)
-    runtime = Runtime(store.carry_out, config.transport(sinks), cores)
+    affinity = CpuAffinity(config.cores, (config.index + 1) % 2, config.index % 2)
+    runtime = Runtime(store.execute_job, config.transport(sinks), affinity)
     node.address = runtime.add(node, config.inbox(f"node-{config.index}-{process}"))
     node.addresses["master"] = config.master_at
     dead_letters = DeadLetters(OutputPlace(config.sink, Path(config.output)).dead_letter_location)

@@ -71,7 +71,7 @@ class PolledReceiver(Receiver):
         log.info("polling %s", self._source.name, extra=fields)
         self._thread.start()
 
-    def drain(self) -> None:
+    def handle_input(self) -> None:
         """Pass one polled batch to the `PolledSource`.
 
         Raises the error that ended the live source, as an InputError if it is no DriftlineError.
@@ -222,7 +222,7 @@ class StandardInput(Receiver):
     def has_room(self) -> bool:
         return not (self._ended or self._is_stop_requested()) and super().has_room()
 
-    def drain(self) -> None:
+    def handle_input(self) -> None:
         """Read once, and process all complete lines.
 
         Raises Unavailable, InputError, StateMismatch.

@@ -1,6 +1,6 @@
 """Threads beside the loop of a process: one for its disk, one for each role that it hosts.
 
-A thread never changes the loop's data: it queues its result and *rings*, that is, sends an empty
+A thread never changes the loop's data: it queues its result, and *wakes* the loop with an empty
 message to the inbox of a role of the loop; the loop then processes the result. An unexpected
 exception ends the thread, and then the process (`ThreadDied`).
 """
@@ -26,7 +26,7 @@ SLOW_S, JOB_POLL_S = 10.0, 1.0
 SLOW = "slow disk"
 """Key in the obstacles of a role while one of its jobs is slow."""
 
-CarryOut = Callable[[DurableJob], object]
+JobExecutor = Callable[[DurableJob], object]
 """Executes a job in the thread; returns its result."""
 
 
@@ -45,11 +45,11 @@ class ThreadDied(Exception):
 class Worker:
     """Thread that executes jobs in order, and wakes the loop after each."""
 
-    ring: zmq.Socket[bytes]
+    wake_socket: zmq.Socket[bytes]
     """Socket that wakes the loop."""
 
     def __init__(self) -> None:
-        self._tasks: queue.SimpleQueue[tuple[Role, DurableJob, CarryOut] | None] = (
+        self._tasks: queue.SimpleQueue[tuple[Role, DurableJob, JobExecutor] | None] = (
             queue.SimpleQueue()
         )
         self._results: deque[tuple[Role, DurableJob, object]] = deque()
@@ -62,7 +62,7 @@ class Worker:
         self.next_check_at = 0.0
         """When to call `warn_if_slow` next (seconds, monotonic)."""
 
-    def put(self, role: Role, job: DurableJob, work: CarryOut) -> None:
+    def put(self, role: Role, job: DurableJob, work: JobExecutor) -> None:
         """Queue a job of a role; `work`: executes it."""
         if self._thread is None:
             thread_name = threading.current_thread().name
@@ -132,7 +132,7 @@ class Worker:
                 result = ThreadDied.of(error, f"{type(job).__name__} of {role.name}")
             self._running = None
             self._results.append((role, job, result))
-            self.ring.send(b"")
+            self.wake_socket.send(b"")
             if isinstance(result, ThreadDied):
                 return
 
@@ -143,15 +143,15 @@ class Calls:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: deque[Callable[[], None]] = deque()
-        self.ring: zmq.Socket[bytes] | None = None
+        self.wake_socket: zmq.Socket[bytes] | None = None
         """Socket that wakes the loop; None before the loop has an inbox."""
 
     def add(self, call: Callable[[], None]) -> None:
         """Let the loop call a function in its next turn. Thread-safe, also after the loop ended."""
         with self._lock, suppress(zmq.ZMQError):
             self._calls.append(call)
-            if self.ring is not None and not self.ring.closed:
-                self.ring.send(b"", zmq.NOBLOCK)
+            if self.wake_socket is not None and not self.wake_socket.closed:
+                self.wake_socket.send(b"", zmq.NOBLOCK)
 
     def run_all(self) -> None:
         """In the loop: call the queued functions."""
@@ -163,13 +163,13 @@ class HostedRole:
     """Role in a thread of its own that talks to one partner."""
 
     def __init__(
-        self, role: Role, partner: Role, ring: zmq.Socket[bytes], at_end: Callable[[], None]
+        self, role: Role, partner: Role, wake_socket: zmq.Socket[bytes], at_end: Callable[[], None]
     ) -> None:
-        """`ring`: wakes the partner's loop; `at_end`: called by the thread as it ends."""
+        """`wake_socket`: wakes the partner's loop; `at_end`: called by the thread as it ends."""
         self._at_end = at_end
         self._role = role
         self._partner = partner
-        self._ring = ring
+        self._wake_socket = wake_socket
         self._answers: deque[bytes] = deque()
         self._tasks: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._died: ThreadDied | None = None
@@ -213,8 +213,8 @@ class HostedRole:
                     self._answers.append(answer)
                 if role.outbox:
                     role.outbox.clear()
-                    self._ring.send(b"")
+                    self._wake_socket.send(b"")
             self._at_end()
         except BaseException as error:
             self._died = ThreadDied.of(error, role.name)
-            self._ring.send(b"")
+            self._wake_socket.send(b"")

@@ -280,5 +280,5 @@ def initialise_store(store: PartStore, fitted: Fitted, groups: Iterable[int]) ->
     Raises SnapshotDamaged, Unavailable.
     """
     segments = {group: segment for group in groups if (segment := fitted.segment(group))}
-    store.carry_out(LoadSnapshot(0))  # removes the parts of an interrupted attempt
-    store.carry_out(StoreSnapshot(FIRST_SNAPSHOT, segments, b""))
+    store.execute_job(LoadSnapshot(0))  # removes the parts of an interrupted attempt
+    store.execute_job(StoreSnapshot(FIRST_SNAPSHOT, segments, b""))

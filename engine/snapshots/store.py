@@ -112,7 +112,7 @@ class PartStore:
         self._merge_steps: Iterator[None] | None = None
         """The remaining steps of the merge in progress; None if there is none."""
 
-    def carry_out(self, job: DurableJob) -> object:
+    def execute_job(self, job: DurableJob) -> object:
         """Run a job durably; return its result. Raises SnapshotDamaged, Unavailable."""
         if isinstance(job, LoadSnapshot):
             if job.allow_later:

@@ -246,7 +246,7 @@ class IpcRole(Role, ABC):
         self.ipc = IpcServer(on_disconnect)
 
     @abstractmethod
-    def drain(self) -> None:
+    def handle_input(self) -> None:
         """Handle a bounded number of received messages."""
 
     @abstractmethod
@@ -255,7 +255,7 @@ class IpcRole(Role, ABC):
 
     def turn(self) -> bool:
         if self.ipc.has_more:
-            self.drain()
+            self.handle_input()
         return self.work() or self.ipc.has_more
 
 

@@ -29,7 +29,7 @@ DROP_EVERY_S = 60.0
 """Interval in seconds at which segments beyond the size limit are removed."""
 
 DRAIN = 64
-"""Largest number of followers' messages that `FeedServer.drain` receives."""
+"""Largest number of followers' messages that `FeedServer.handle_input` receives."""
 
 SYNC_EVERY_S = 1.0
 """Longest time in seconds until empty bundles are durable."""
@@ -109,7 +109,7 @@ class FeedServer(IpcRole):
         self._feeds.forward(span)
         self._send()
 
-    def drain(self) -> None:
+    def handle_input(self) -> None:
         for _ in range(DRAIN):
             if (received := self.ipc.next()) is None:
                 break
@@ -162,10 +162,10 @@ def run_journal(config: ServiceConfig) -> None:
     journal = Journal(Path(config.path(JOURNAL)), flow, process.identity, owner)
     server = JournalServer(journal)
     transport = config.network.transport()
-    runtime = Runtime(transport=transport, cores=CpuAffinity(process.cores))
+    runtime = Runtime(transport=transport, affinity=CpuAffinity(process.cores))
     runtime.add(server, config.network.inbox(CONSUMER, process.sockets))
     feeds = FeedServer(server, config)
-    runtime.watch(feeds, feeds.ipc.fileno(), feeds.drain)
+    runtime.add_with_input(feeds, feeds.ipc.fileno(), feeds.handle_input)
     with heartbeat_context(config, runtime):
         runtime.run(lambda: False)
 

@@ -44,7 +44,7 @@ ANSWERS_BYTES = 16 << 20
 """Limit of unsent answers in bytes; at this limit, questions wait."""
 
 DRAIN = 32
-"""Largest number of clients' messages that `QuestionServer.drain` receives."""
+"""Largest number of clients' messages that `QuestionServer.handle_input` receives."""
 
 _COPY_FAILED = 1
 """Exit status of a copy whose job has failed."""
@@ -60,7 +60,7 @@ class JournalConnection(IpcRole):
         self._route: Route | None = None
         """The connection; None if there is none."""
 
-    def drain(self) -> None:
+    def handle_input(self) -> None:
         host, deadline = self._host, perf_counter() + APPLY_S
         while not host.busy and perf_counter() < deadline and (received := self.ipc.next()):
             _, message = received
@@ -92,14 +92,14 @@ class QuestionServer(IpcRole):
         host.exchange = self._exchange
         self.ipc.listen(path)
 
-    def drain(self) -> None:
+    def handle_input(self) -> None:
         for _ in range(DRAIN):
             if (received := self.ipc.next()) is None:
                 break
             self._host.handle_client_message(*received)
 
     def _exchange(self) -> None:
-        self.drain()
+        self.handle_input()
         self.work()
 
     def work(self) -> bool:
@@ -113,7 +113,7 @@ class ForkedJobs(Role):
     """Background jobs of a host, run one at a time in forked copies of this process.
 
     A copy exits when this process exits, because a restarted process writes the same files.
-    `servers`: the connections of this process, which a copy closes; `cores`: the CPU affinity of
+    `servers`: the connections of this process, which a copy closes; `affinity`: the CPU affinity of
     this process, which does not apply to a copy.
     """
 
@@ -122,13 +122,13 @@ class ForkedJobs(Role):
         host: ViewHost,
         exits: ChildExitWatcher,
         servers: Sequence[IpcServer],
-        cores: CpuAffinity,
+        affinity: CpuAffinity,
     ) -> None:
         super().__init__("copies")
         self._host = host
         self._exits = exits
         self._servers = servers
-        self._cores = cores
+        self._affinity = affinity
         self._copy: _Copy | None = None
 
     def turn(self) -> bool:
@@ -152,7 +152,7 @@ class ForkedJobs(Role):
         """Run a job; called in the copy."""
         lifeline.cut()
         exit_with_parent(lifeline.fd)
-        self._cores.unpin()
+        self._affinity.unpin()
         for server in self._servers:
             server.close()
         do()
@@ -229,17 +229,17 @@ def run_view(config: ServiceConfig) -> None:
         save_checkpoint,
         perf_counter,
     )
-    cores = CpuAffinity(process.cores, (config.shard + 1) % 2)
-    runtime = Runtime(cores=cores)
+    affinity = CpuAffinity(process.cores, (config.shard + 1) % 2)
+    runtime = Runtime(affinity=affinity)
     runtime.add(host, f"inproc://{config.name}")
     journal = JournalConnection(host, config.feeds_socket)
     questions = QuestionServer(host, config.query_socket(config.name))
     for role in (journal, questions):
-        runtime.watch(role, role.ipc.fileno(), role.drain)
+        runtime.add_with_input(role, role.ipc.fileno(), role.handle_input)
     exits = ChildExitWatcher()
-    runtime.add(ForkedJobs(host, exits, (journal.ipc, questions.ipc), cores), "inproc://copies")
+    runtime.add(ForkedJobs(host, exits, (journal.ipc, questions.ipc), affinity), "inproc://copies")
     if (file := exits.fileno()) is not None:
-        runtime.listen(file, exits.take)
+        runtime.watch_fd(file, exits.take)
 
     def on_sigterm(number: int, frame: FrameType | None) -> None:
         host.is_ending = True

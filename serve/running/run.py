@@ -106,8 +106,8 @@ class _Session:
         self._policy = get_policy(POLICY, "speculative")
         self._deployment = deploy(options, flow, self._plan, sockets, stack)
         self._process = self._deployment.process
-        cores = CpuAffinity(self._process.cores)
-        self._runtime = Runtime(transport=self._process.transport(), cores=cores)
+        affinity = CpuAffinity(self._process.cores)
+        self._runtime = Runtime(transport=self._process.transport(), affinity=affinity)
         stack.callback(self._runtime.close, linger_ms=0)
         self._config = ServiceConfig(
             self._process,
@@ -215,12 +215,12 @@ class _Session:
         keys = options.sender_rules.keys_of(0, address) if options.producers else None
         intake = ServiceIntake(source, address, self._report_outcomes, keys=keys)
         self._stack.callback(intake.close)
-        self._runtime.watch(
+        self._runtime.add_with_input(
             intake,
             intake.socket,
-            intake.drain,
+            intake.handle_input,
             has_work=intake.has_work,
-            carry_out=input_log.carry_out,
+            execute_job=input_log.execute_job,
         )
         return intake
 

@@ -37,7 +37,7 @@ ROWS_AT_ONCE = 20
 class Disk(Protocol):
     """Storage of a host: it survives crashes."""
 
-    def carry_out(self, job: DurableJob) -> object:
+    def execute_job(self, job: DurableJob) -> object:
         """Execute a job. Return its result; raises the errors of the real store."""
 
     def open(self) -> None:
@@ -81,9 +81,9 @@ class NodeDisk:
         """Number of the part that was damaged last; 0: no part was damaged."""
         self.open()
 
-    def carry_out(self, job: DurableJob) -> object:
+    def execute_job(self, job: DurableJob) -> object:
         rows_before = len(self.kv.data)
-        result = self._store.carry_out(job)
+        result = self._store.execute_job(job)
         if isinstance(job, MergeParts) and len(self.kv.data) < rows_before:
             self.counted["merged snapshots"] += 1
         return result
@@ -120,7 +120,7 @@ class MasterDisk:
         """Return the stored state; None before the first write. Raises StateMismatch if damaged."""
         return None if self.data is None else decode_state(self.data, "of the simulation")
 
-    def carry_out(self, job: DurableJob) -> object:
+    def execute_job(self, job: DurableJob) -> object:
         assert isinstance(job, WriteState)
         previous = self.read() or ClusterState(job.state.identity)
         if not may_replace(job.state, previous, again=job.again):
@@ -197,7 +197,7 @@ class LogDisk:
         """Return the number of records with time >= `start`, without marks."""
         return sum(1 for entry in self.read(start) if entry.producer != MARKS)
 
-    def carry_out(self, job: DurableJob) -> object:
+    def execute_job(self, job: DurableJob) -> object:
         assert isinstance(job, WriteGroup)
         is_done = job.again and job.entries and job.entries[-1].time == self.last_time
         for entry in () if is_done else job.entries:

@@ -311,14 +311,14 @@ class World(Struct):
         timeline = self.timeline
         duration_s = timeline.rng.expovariate(1 / timeline.faults.job_s)
         host.disk_free_at = max(host.disk_free_at, timeline.now) + duration_s
-        event = partial(self._carry_out, host, process, role, job)
+        event = partial(self._execute_job, host, process, role, job)
         timeline.at_time(host.disk_free_at, event)
 
-    def _carry_out(self, host: SimulatedHost, process: str, role: Role, job: DurableJob) -> None:
+    def _execute_job(self, host: SimulatedHost, process: str, role: Role, job: DurableJob) -> None:
         """Execute a job; it is atomic, because it is one transaction of a store."""
         if host.process != process or not host.roles:
             return
-        event = partial(self._carry_out, host, process, role, job)
+        event = partial(self._execute_job, host, process, role, job)
         if self._is_away(host, event):
             return
         assert host.disk is not None
@@ -330,7 +330,7 @@ class World(Struct):
         try:
             if timeline.draw_fault(faults.job_fails, f"failed {kind}"):
                 raise Unavailable("the disk is full")
-            result = host.disk.carry_out(job)
+            result = host.disk.execute_job(job)
             if timeline.draw_fault(faults.done_but_failed, f"done but failed {kind}"):
                 raise Unavailable("it is unknown whether the job was done")
         except DriftlineError as error:

@@ -70,7 +70,7 @@ class ZooKeeper(Struct):
         """Start the session of a process."""
         self.sessions[process] = ZooKeeperSession(candidate, is_running, self.timeline.now)
 
-    def carry_out(self, process: str, job: DurableJob) -> object:
+    def execute_job(self, process: str, job: DurableJob) -> object:
         """Execute a job of a process. Raises Unavailable, StateMismatch."""
         session, timeline = self.sessions[process], self.timeline
         if timeline.draw_fault(self.cut_probability, "cut off from ZooKeeper"):
@@ -78,7 +78,7 @@ class ZooKeeper(Struct):
         if self._is_cut(session):
             raise Unavailable("the connection to ZooKeeper is lost")
         if isinstance(job, WriteState):
-            return self.registry.carry_out(job)
+            return self.registry.execute_job(job)
         if isinstance(job, ReadState):
             return self.registry.read()
         if session.is_expired:
@@ -157,8 +157,8 @@ class ZooKeeperStore:
         self.process = ""
         """The running process."""
 
-    def carry_out(self, job: DurableJob) -> object:
-        return self._zookeeper.carry_out(self.process, job)
+    def execute_job(self, job: DurableJob) -> object:
+        return self._zookeeper.execute_job(self.process, job)
 
     def open(self) -> None:
         pass

@@ -220,7 +220,7 @@ def test_records_that_an_earlier_call_stored_are_acknowledged(tmp_path: Path) ->
         source.take("numbers", 7, "seven")
         group = source.next_group()
         assert group is not None
-        log.carry_out(group)
+        log.execute_job(group)
         source.mark_written(group)
         live = Counter(0)
         receiver = PolledReceiver(PolledSource(log, lambda: 2000, "counter"), live, name="poller")
@@ -236,7 +236,7 @@ def test_repeated_records_are_recognised_by_their_offsets(tmp_path: Path) -> Non
     assert taken == [True, True, False, False, True]
     group = source.next_group()
     assert group is not None
-    log.carry_out(group)
+    log.execute_job(group)
     source.mark_written(group)
     assert source.offsets() == {"a": 6}
     later = PolledSource(log, lambda: 2000, "orders")

@@ -214,7 +214,7 @@ class Master:
         """Carry out all jobs that are due."""
         while jobs := self.leadership.due(0.0):
             for job in jobs:
-                self.leadership.done(job, self.succession.carry_out(job), 0.0)
+                self.leadership.done(job, self.succession.execute_job(job), 0.0)
 
     def notice(self) -> None:
         """Wait for a change of the queue, then act on it."""
@@ -269,15 +269,15 @@ def test_forgotten_process_is_skipped_in_the_leader_queue(masters: Masters) -> N
 def test_leader_finds_its_successor(masters: Masters) -> None:
     first, second, third = masters("a"), masters("b"), masters("c")
     first.act()
-    assert first.succession.carry_out(FindSuccessor("a")) == ""
+    assert first.succession.execute_job(FindSuccessor("a")) == ""
     second.act()
     third.act()
-    assert first.succession.carry_out(FindSuccessor("a")) == "b"
-    assert third.succession.carry_out(FindSuccessor("c")) == ""
+    assert first.succession.execute_job(FindSuccessor("a")) == "b"
+    assert third.succession.execute_job(FindSuccessor("c")) == ""
     second.succession.forget("a")
     second.notice()
     with pytest.raises(StateMismatch, match="no longer in the queue of masters"):
-        first.succession.carry_out(FindSuccessor("a"))
+        first.succession.execute_job(FindSuccessor("a"))
 
 
 def test_expired_session_loses_its_place_and_reports_it(masters: Masters) -> None:

@@ -25,7 +25,7 @@ def any_master_may_write() -> AbstractContextManager[object]:
         assert isinstance(state, ClusterState)
         self.data = encode_state(state)
 
-    return patch.object(MasterDisk, "carry_out", mutated)
+    return patch.object(MasterDisk, "execute_job", mutated)
 
 
 def messages_of_any_master_are_taken() -> AbstractContextManager[object]:

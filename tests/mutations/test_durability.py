@@ -39,15 +39,15 @@ def joins_take_the_fallback() -> AbstractContextManager[object]:
 @contextmanager
 def what_cannot_be_read_is_not_there() -> Iterator[None]:
     """A read that fails counts as damage."""
-    carry_out = PartStore.carry_out
+    execute_job = PartStore.execute_job
 
     def mutated(self: PartStore, job: DurableJob) -> object:
         try:
-            return carry_out(self, job)
+            return execute_job(self, job)
         except Unavailable as error:
             raise SnapshotDamaged(str(error)) from None
 
-    with patch.object(PartStore, "carry_out", mutated):
+    with patch.object(PartStore, "execute_job", mutated):
         yield
 
 
@@ -58,9 +58,9 @@ def a_newest_part_that_is_lost_does_not_count() -> AbstractContextManager[object
 
 def when_a_snapshot_was_taken_is_not_compared() -> AbstractContextManager[object]:
     """Any snapshot of that number will do."""
-    carry_out = PartStore._load
+    execute_job = PartStore._load
     return patch.object(
-        PartStore, "_load", lambda self, number, taken=None: carry_out(self, number)
+        PartStore, "_load", lambda self, number, taken=None: execute_job(self, number)
     )
 
 
@@ -135,7 +135,7 @@ def a_disk_that_does_not_answer(_: Path) -> None:
     fill(store, range(1, 4))
     kv.failing = True
     with pytest.raises(Unavailable):
-        store.carry_out(LoadSnapshot(3))
+        store.execute_job(LoadSnapshot(3))
 
 
 def a_newest_part_that_is_gone(_: Path) -> None:

@@ -18,7 +18,7 @@ def test_each_element_is_saved_before_it_may_influence_others() -> None:
     room.held_disks.update(room.nodes)
     for name in room.nodes:  # but for what there is to load
         room.run(lambda name=name: bool(room.jobs.get(name)))  # type: ignore[misc]
-        room._carry_out(name)
+        room._execute_job(name)
     room.run(lambda: all(room.jobs[name] for name in room.nodes))
     for _ in range(1000):
         room.step()

@@ -68,7 +68,7 @@ def test_the_simulated_input_log_does_what_the_real_one_does(seed: int) -> None:
             group = replace(group, trim=trim)  # a source's trim never decreases
             time = group.entries[-1].time if group.entries else time
             for log in (real, double):
-                log.carry_out(group)
+                log.execute_job(group)
             assert double.sequences() == real.sequences() == dict(sequences)
             assert sorted(double.ended()) == sorted(real.ended()) == sorted(ended)
             assert (double.reserved, double.trimmed) == (real.reserved, real.trimmed)
@@ -82,7 +82,7 @@ def test_the_simulated_input_log_does_what_the_real_one_does(seed: int) -> None:
 def test_a_bit_that_flips_in_the_simulated_input_log_is_noticed() -> None:
     for seed in range(50):
         log = LogDisk("the log")
-        log.carry_out(WriteGroup((LoggedRecord(1, "p", 1, b"data"),), 2, 0))
+        log.execute_job(WriteGroup((LoggedRecord(1, "p", 1, b"data"),), 2, 0))
         log.flip_bit(Random(seed))
         with pytest.raises(StateMismatch, match="the log is damaged"):
             log.read(1)

@@ -64,7 +64,7 @@ def open_input(
     owner = DirectoryOwner(process.lineage, f"input-{number}", process.session)
     input_log = InputLog(config.state / owner.role, f"{config.flow} {number}", owner)
     receivers.callback(input_log.close)
-    store = input_log.carry_out
+    store = input_log.execute_job
     receiver: Receiver
     if isinstance(flow_input, PipedInput):
         has_ticks = event_time is not None and event_time.tick is not None
@@ -74,19 +74,23 @@ def open_input(
             input_log, clock, keep_bad=keep_bad, wall_clock_us=_now_us, event_time=event_time
         )
         receiver = piped = StandardInput(records, flow_input, is_stop_requested=is_stop_requested)
-        runtime.watch(piped, piped.file, piped.drain, has_room=piped.has_room, carry_out=store)
+        runtime.add_with_input(
+            piped, piped.file, piped.handle_input, has_room=piped.has_room, execute_job=store
+        )
         piped.announce()
     elif isinstance(flow_input, LiveSource):
         polling = PolledSource(input_log, _now_us, GuardedSource(flow_input).name, event_time)
         receiver = polled = PolledReceiver(polling, flow_input, name=f"poller-{number}")
-        runtime.watch(polled, polled.file, polled.drain, has_room=polled.has_room, carry_out=store)
+        runtime.add_with_input(
+            polled, polled.file, polled.handle_input, has_room=polled.has_room, execute_job=store
+        )
         polled.begin()
     else:
         received = ReceivedSource(input_log, _now_us, name=flow_input, event_time=event_time)
         keys = config.sender_rules.keys_of(number, flow_input)
         receiver = intake = IntakeSocket(received, flow_input, name=f"intake-{number}", keys=keys)
-        runtime.watch(
-            intake, intake.socket, intake.drain, has_work=intake.has_work, carry_out=store
+        runtime.add_with_input(
+            intake, intake.socket, intake.handle_input, has_work=intake.has_work, execute_job=store
         )
         fields = event_fields("input", name=flow_input, address=intake.address)
         log.info("listening for producers on %s", intake.address, extra=fields)
@@ -135,8 +139,8 @@ def open_front(
         on_bad=bad_records.add if config.dead_letters else None,
         run=process.run,
     )
-    carry_out = None if used_file is None else used_file.carry_out
-    front.address = runtime.add(front, process.inbox(f"front-{number}"), carry_out)
+    execute_job = None if used_file is None else used_file.execute_job
+    front.address = runtime.add(front, process.inbox(f"front-{number}"), execute_job)
     front.addresses["master"] = process.master_at
     return front
 

@@ -57,7 +57,7 @@ class UsedFile:
         self.fingerprint = EMPTY_FINGERPRINT if previous is None else previous.fingerprint
         """The fingerprint in the file; empty if there is no file."""
 
-    def carry_out(self, job: DurableJob) -> None:
+    def execute_job(self, job: DurableJob) -> None:
         """Carry out `StoreUsed`, unless the file covers its records already. Raises Unavailable."""
         assert isinstance(job, StoreUsed)
         if job.fingerprint.until <= self.fingerprint.until:

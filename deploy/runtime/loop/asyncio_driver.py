@@ -1,9 +1,9 @@
 """A runtime in an asyncio loop: one thread serves the loop's clients and drives the roles.
 
-Passing data between a client and a role therefore wakes no other thread. The loop watches the files
-of the runtime, and runs a turn when one is readable, when a tick is due, or on request. Turns
-are bounded, and the loop does its other work between them. Invariant: after a turn, either a
-further turn is scheduled, or the loop watches all files that wake the runtime.
+Passing data between a client and a role therefore wakes no other thread. The loop watches the file
+descriptors of the runtime, and runs a turn when one is readable, when a tick is due, or on request.
+Turns are bounded, and the loop does its other work between them. Invariant: after a turn, either a
+further turn is scheduled, or the loop watches all file descriptors that wake the runtime.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class AsyncioDriver(Generic[Result]):
         self._runtime = runtime
         self._find_result = find_result
         self._loop = asyncio.get_running_loop()
-        self._files: set[int] = set()
+        self._fds: set[int] = set()
         self._next: asyncio.Handle | None = None
-        """The next turn, unless a file becomes readable earlier."""
+        """The next turn, unless a descriptor becomes readable earlier."""
         self._result: asyncio.Future[Result] = self._loop.create_future()
         self.schedule_turn()
 
@@ -64,10 +64,10 @@ class AsyncioDriver(Generic[Result]):
             return
         if result is not None:
             self._result.set_result(result)
-        elif more or (files := runtime.files_to_watch()) is None:
+        elif more or (fds := runtime.fds_to_watch()) is None:
             self.schedule_turn()
         else:
-            self._watch(files)
+            self._watch(fds)
             pause_s = max(0.0, min(runtime.tick_at - monotonic(), TURN_INTERVAL_S_MAX))
             self._schedule(self._loop.call_later(pause_s, self._turn))
 
@@ -76,13 +76,13 @@ class AsyncioDriver(Generic[Result]):
             self._next.cancel()
         self._next = turn
 
-    def _watch(self, files: set[int]) -> None:
-        """Watch exactly these files; a readable one triggers a turn."""
-        for file in self._files - files:
-            self._loop.remove_reader(file)
-        for file in files - self._files:
-            self._loop.add_reader(file, self._turn)
-        self._files = files
+    def _watch(self, fds: set[int]) -> None:
+        """Watch exactly these file descriptors; a readable one triggers a turn."""
+        for fd in self._fds - fds:
+            self._loop.remove_reader(fd)
+        for fd in fds - self._fds:
+            self._loop.add_reader(fd, self._turn)
+        self._fds = fds
 
     def _stop(self) -> None:
         """Run no more turns."""

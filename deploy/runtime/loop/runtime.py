@@ -5,14 +5,15 @@ process them, and sends the role's messages. The loop sleeps while there is no m
 spins, and never waits for a disk: one background thread executes the durable jobs, in order.
 
 Sockets: a PULL per role (`inbox`), and a PUSH per receiver; `transport` defines addresses and keys.
-The sockets have no high-water mark, so ZeroMQ drops no message because of one (windows bound the
-amount in flight). If a reconnect loses messages, a gap in the sequence numbers reveals the loss.
-Background threads *ring*, that is, send an empty message to the same PULL: waiting at one socket
-wakes a node sooner than a poller over several.
+The sockets have no high-water mark, so a send never fails because a queue is full (windows bound
+the amount in flight). If a reconnect loses messages, a gap in the sequence numbers reveals the
+loss. Background threads *wake* the loop: they send an empty message to the same PULL. Waiting at
+one socket wakes a node sooner than a poller over several.
 
-A process that does nothing else runs the loop with `run`; a process with other work calls `step`
-in the context of `low_latency`. Both collect garbage when idle (`memory`). Every process returns
-freed memory when idle (`memory`); those of a service set their CPU affinity (`cpu_affinity`).
+A process that does nothing else runs the loop with `run`; a process with other work calls `step`,
+and should do so within `low_latency` if outputs wait for it. Within `low_latency`, which `run`
+enters, garbage is collected when the loop is idle (`memory`). Every process returns freed memory
+when idle (`memory`); those of a service set their CPU affinity (`cpu_affinity`).
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from driftline.deploy.runtime.loop.memory import GcScheduler, MallocTrimmer
 from driftline.deploy.runtime.sockets.inbox import GuardedInbox, Inbox, inproc
 from driftline.deploy.runtime.sockets.transport import MESSAGE_BYTES_MAX, PART_BYTES, Transport
 from driftline.deploy.runtime.sockets.zap import Zap
-from driftline.deploy.runtime.threads import Calls, CarryOut, HostedRole, Worker
+from driftline.deploy.runtime.threads import Calls, HostedRole, JobExecutor, Worker
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
 from driftline.engine.events import event_fields, log
 from driftline.engine.meters import Stopwatch
@@ -63,40 +64,40 @@ _Send = Callable[[bytes | memoryview, int], object]
 class Runtime:
     """Driver of the roles of a process.
 
-    `carry_out`: executes the jobs of all roles that have no store of their own.
+    `execute_job`: executes the jobs of all roles that have no executor of their own.
     """
 
     def __init__(
         self,
-        carry_out: CarryOut | None = None,
+        execute_job: JobExecutor | None = None,
         transport: Transport | None = None,
-        cores: CpuAffinity | None = None,
+        affinity: CpuAffinity | None = None,
     ) -> None:
-        self._carry_out = carry_out
+        self._execute_job = execute_job
         self._transport = transport or Transport()
         self._context = zmq.Context()
         self._poller = zmq.Poller()
         self._slots: list[_RoleSlot] = []
-        self._outs: dict[tuple[str, str], _OutgoingConnection] = {}
+        self._connections: dict[tuple[str, str], _OutgoingConnection] = {}
         """(role, receiver) -> the connection."""
         self._unused_check_at = 0.0
         """When to look for unused connections next (seconds, monotonic)."""
         self._hosted: dict[str, HostedRole] = {}
         """Role -> its thread, for roles that `host` added."""
-        self._stores: dict[str, CarryOut] = {}
-        """Role -> function that executes its jobs instead of `carry_out`."""
-        self._disk = Worker()
+        self._job_executors: dict[str, JobExecutor] = {}
+        """Role -> function that executes its jobs instead of `execute_job`."""
+        self._job_worker = Worker()
         self._calls = Calls()
         self._zap: Zap | None = None
         self._inboxes: list[Inbox] = []
-        self._drains: dict[object, Callable[[], None]] = {}
-        """Socket or file -> call that takes its messages."""
-        self._files: dict[object, int] = {}
+        self._input_handlers: dict[object, Callable[[], None]] = {}
+        """Socket or file descriptor -> call that handles its input."""
+        self._fds: dict[object, int] = {}
         """Socket -> its file descriptor, cached because ZeroMQ returns it slowly."""
         self._collector: GcScheduler | None = None
         """None outside `low_latency`: the process then keeps Python's settings."""
         self._malloc_trimmer = MallocTrimmer()
-        self._cores = cores or CpuAffinity()
+        self._affinity = affinity or CpuAffinity()
         self.turns = 0
         self.is_waiting = False
         """Whether the loop is waiting for messages or taking them from a socket."""
@@ -108,25 +109,25 @@ class Runtime:
         """All roles that this loop drives."""
         return [slot.role for slot in self._slots]
 
-    def add(self, role: Role, address: str, carry_out: CarryOut | None = None) -> str:
+    def add(self, role: Role, address: str, execute_job: JobExecutor | None = None) -> str:
         """Give a role an inbox. Return the address at which others reach it.
 
         Raises Unavailable if the address is taken, NotPermitted if the transport forbids it.
-        `carry_out`: executes the role's jobs, if it has a store of its own.
+        `execute_job`: executes the role's jobs, if it has an executor of its own.
         """
         inbox = self._make_inbox(role, address)
-        if carry_out is not None:
-            self._stores[role.name] = carry_out
+        if execute_job is not None:
+            self._job_executors[role.name] = execute_job
         if not self._inboxes:
-            self._disk.ring = self._make_ring_socket(role)
-            self._calls.ring = self._make_ring_socket(role)
+            self._job_worker.wake_socket = self._make_wake_socket(role)
+            self._calls.wake_socket = self._make_wake_socket(role)
         fields = event_fields("listening", name=role.name, address=inbox.address)
         log.debug("%s listens on %s", role.name, inbox.address, extra=fields)
-        inbox.on_wake = partial(self.idle.update, False)
+        inbox.on_wait_end = partial(self.idle.update, False)
         self._inboxes.append(inbox)
         self._add_slot(_RoleSlot(role))
         self._poller.register(inbox.socket, zmq.POLLIN)
-        self._drains[inbox.socket] = inbox.take
+        self._input_handlers[inbox.socket] = inbox.take
         return inbox.address
 
     def _make_inbox(self, role: Role, address: str) -> Inbox:
@@ -138,35 +139,36 @@ class Runtime:
             self._zap = Zap(self._context, authorised, role.name)
         return GuardedInbox(*arguments, self._zap)
 
-    def watch(
+    def add_with_input(
         self,
         role: Role,
         socket: zmq.Socket[bytes] | int,
-        drain: Callable[[], None],
+        handle_input: Callable[[], None],
         *,
         has_room: Callable[[], bool] = lambda: True,
         has_work: Callable[[], bool] = lambda: False,
-        carry_out: CarryOut | None = None,
+        execute_job: JobExecutor | None = None,
     ) -> None:
-        """Add a role that receives input over a socket or file of its own instead of an inbox.
+        """Add a role that receives input over its own socket or file descriptor, not an inbox.
 
-        `drain` handles the input that has arrived; it is called only while the role `has_room`.
-        While the role `has_work`, the loop does not wait. The loop calls the role's ticks and
-        executes its jobs as usual; `carry_out`: executes the jobs, if the role has its own store.
+        `handle_input` handles the input that has arrived; it is called only while the role
+        `has_room`. While the role `has_work`, the loop does not wait. The loop calls the role's
+        ticks and executes its jobs as usual; `execute_job`: executes the jobs, if the role has its
+        own executor.
         """
         self._add_slot(_RoleSlot(role, socket, has_room, has_work))
-        self._drains[socket] = drain
-        if carry_out is not None:
-            self._stores[role.name] = carry_out
+        self._input_handlers[socket] = handle_input
+        if execute_job is not None:
+            self._job_executors[role.name] = execute_job
 
     def _add_slot(self, slot: _RoleSlot) -> None:
         slot.role.now = monotonic()  # messages may arrive before its first turn
         self._slots.append(slot)
 
-    def listen(self, file: int, drain: Callable[[], None]) -> None:
-        """Let a file wake the loop, too: the loop calls `drain` when the file is readable."""
-        self._poller.register(file, zmq.POLLIN)
-        self._drains[file] = drain
+    def watch_fd(self, fd: int, handle_input: Callable[[], None]) -> None:
+        """Let a file descriptor wake the loop, too: call `handle_input` when it is readable."""
+        self._poller.register(fd, zmq.POLLIN)
+        self._input_handlers[fd] = handle_input
 
     def host(self, hosted: Role, partner: Role, at_end: Callable[[], None] = lambda: None) -> None:
         """Run a role, such as an embedded consumer, in its own thread; it talks to `partner` only.
@@ -174,7 +176,7 @@ class Runtime:
         `at_end`: called by that thread when the runtime is closed.
         """
         self._hosted[hosted.name] = HostedRole(
-            hosted, partner, self._make_ring_socket(partner), at_end
+            hosted, partner, self._make_wake_socket(partner), at_end
         )
 
     def run(self, until: Callable[[], bool]) -> None:
@@ -224,9 +226,9 @@ class Runtime:
         more = sends = False
         now = monotonic()
         self.idle.update(False, now)
-        if now >= self._disk.next_check_at:
-            self._disk.warn_if_slow(now)
-            self._cores.adjust(now)
+        if now >= self._job_worker.next_check_at:
+            self._job_worker.warn_if_slow(now)
+            self._affinity.adjust(now)
             for inbox in self._inboxes:
                 inbox.check()
             if now >= self._unused_check_at:
@@ -251,25 +253,27 @@ class Runtime:
         """Time at which a turn is due even without a message (seconds, monotonic)."""
         return min((min(slot.tick_at, slot.role.tick_by) for slot in self._slots), default=inf)
 
-    def files_to_watch(self) -> set[int] | None:
-        """Return the files that become readable when input arrives, for another loop that waits in
-        place of this one; None: input has already arrived, so a turn is due."""
+    def fds_to_watch(self) -> set[int] | None:
+        """Return the file descriptors that become readable when input arrives.
+
+        Another loop waits for them in place of this one. None: input has already arrived, so a turn
+        is due.
+        """
         if self._has_input():
             return None
         return {
-            each if isinstance(each, int) else self._file_of(each)
-            for each, _ in self._poller.sockets
+            each if isinstance(each, int) else self._fd_of(each) for each, _ in self._poller.sockets
         }
 
     def _has_input(self) -> bool:
         has_work = [slot.arm(self._poller) for slot in self._slots]
         return any(has_work) or bool(self._poller.poll(0))
 
-    def _file_of(self, socket: zmq.Socket[bytes]) -> int:
-        file = self._files.get(socket)
-        if file is None:
-            file = self._files[socket] = socket.fileno()
-        return file
+    def _fd_of(self, socket: zmq.Socket[bytes]) -> int:
+        fd = self._fds.get(socket)
+        if fd is None:
+            fd = self._fds[socket] = socket.fileno()
+        return fd
 
     def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
         """Let the loop call a function in its next turn. Thread-safe."""
@@ -286,9 +290,9 @@ class Runtime:
         """Start a role's jobs, and send its messages."""
         # Jobs first: a message wakes ZeroMQ's thread, which may occupy this core for a while.
         for job in role.jobs:
-            carry_out = self._stores.get(role.name, self._carry_out)
-            assert carry_out is not None, f"no store executes {job!r}"
-            self._disk.put(role, job, carry_out)
+            execute_job = self._job_executors.get(role.name, self._execute_job)
+            assert execute_job is not None, f"nothing executes {job!r}"
+            self._job_worker.put(role, job, execute_job)
         role.jobs.clear()
         for to, data in role.outbox:
             if to in self._hosted:
@@ -301,7 +305,7 @@ class Runtime:
         """Send all messages, finish all jobs, and release the sockets."""
         for slot in self._slots:
             self.flush(slot.role)
-        self._disk.stop()
+        self._job_worker.stop()
         for hosted in self._hosted.values():
             hosted.stop()
         if self._zap is not None:
@@ -313,8 +317,10 @@ class Runtime:
     def _send(self, role: Role, to: str, data: bytes) -> None:
         address = role.addresses.get(to)
         if address is None:
-            return  # no `Hello` of the receiver has arrived yet; it requests lost messages later
-        connection = self._outs.get((role.name, to))
+            # Unknown: treat the message as lost. Senders repeat control messages; a gap in numbered
+            # messages starts a recovery.
+            return
+        connection = self._connections.get((role.name, to))
         if connection is None or connection.address != address or connection.send is None:
             connection = self._connection_to(role, to, address, connection)
             if connection.send is None:
@@ -344,7 +350,7 @@ class Runtime:
             if previous.address == address and now < previous.shut_until:
                 return previous
             previous.shut()
-        connection = self._outs[role.name, to] = _OutgoingConnection(address)
+        connection = self._connections[role.name, to] = _OutgoingConnection(address)
         try:
             socket = self.connect(address, to)
         except (MalformedMessage, NotPermitted) as error:
@@ -357,10 +363,10 @@ class Runtime:
 
     def _close_unused(self) -> None:
         """Close connections unused since the last call, which ZeroMQ would reconnect forever."""
-        for channel, connection in list(self._outs.items()):
+        for channel, connection in list(self._connections.items()):
             if not connection.used:
                 connection.shut()
-                del self._outs[channel]
+                del self._connections[channel]
             connection.used = False
 
     def connect(self, address: str, to: str = "") -> zmq.Socket[bytes]:
@@ -382,26 +388,26 @@ class Runtime:
             raise MalformedMessage(f"{address!r} is not an address: {error.strerror}") from None
         return socket
 
-    def _make_ring_socket(self, role: Role) -> zmq.Socket[bytes]:
+    def _make_wake_socket(self, role: Role) -> zmq.Socket[bytes]:
         """Return a socket to the role's inbox with which a thread wakes the loop."""
         return self.connect(inproc(role))
 
     def _take_thread_results(self) -> None:
         """Process the results of jobs, calls, and messages that threads have left for the loop."""
-        self._disk.deliver_results()
+        self._job_worker.deliver_results()
         self._calls.run_all()
         for hosted in self._hosted.values():
             hosted.deliver_answers()
 
     def _take(self, wait_ms: int) -> None:
         """Process the messages that have arrived; if none, wait for one for at most `wait_ms`."""
-        if len(self._inboxes) == len(self._drains) == 1:
+        if len(self._inboxes) == len(self._input_handlers) == 1:
             self._inboxes[0].take(wait_ms)
         else:
             ready = self._poller.poll(wait_ms)
             self.idle.update(False, monotonic())
             for socket, _ in ready:
-                self._drains[socket]()
+                self._input_handlers[socket]()
 
 
 def _send_parts(send: _Send, data: bytes) -> None:
@@ -414,8 +420,8 @@ def _send_parts(send: _Send, data: bytes) -> None:
 
 
 class _RoleSlot:
-    """Role in a runtime, with its own socket or file, if any. The socket wakes the loop only while
-    the role has room for its input."""
+    """Role in a runtime, with its own socket or file descriptor, if any. The socket wakes the loop
+    only while the role has room for its input."""
 
     def __init__(
         self,

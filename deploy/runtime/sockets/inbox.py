@@ -36,13 +36,13 @@ class Inbox:
         role: Role,
         address: str,
         transport: Transport,
-        on_ring: Callable[[], None],
+        on_thread_results: Callable[[], None],
     ) -> None:
-        """`on_ring`: called when an empty message of a thread of this process has arrived."""
+        """`on_thread_results`: called after an empty message of a thread of this process."""
         transport.check_listener(role.name, address)
         self.role = role
-        self.on_ring = on_ring
-        self.on_wake: Callable[[float], None] = lambda now: None
+        self.on_thread_results = on_thread_results
+        self.on_wait_end: Callable[[float], None] = lambda now: None
         """Called with the current time (seconds, monotonic) when a message has ended a wait."""
         self.socket = context.socket(zmq.PULL)
         self.socket.set_hwm(0)
@@ -89,11 +89,11 @@ class Inbox:
         data = self.socket.recv(flags)
         if flags == 0:
             self.role.now = monotonic()
-            self.on_wake(self.role.now)
+            self.on_wait_end(self.role.now)
         if data:
             self.role.receive(data)
         else:
-            self.on_ring()
+            self.on_thread_results()
 
 
 class GuardedInbox(Inbox):
@@ -105,11 +105,11 @@ class GuardedInbox(Inbox):
         role: Role,
         address: str,
         transport: Transport,
-        on_ring: Callable[[], None],
+        on_thread_results: Callable[[], None],
         zap: Zap,
     ) -> None:
         self._zap = zap
-        super().__init__(context, role, address, transport, on_ring)
+        super().__init__(context, role, address, transport, on_thread_results)
 
     def check(self) -> None:
         self._zap.check()
@@ -119,9 +119,9 @@ class GuardedInbox(Inbox):
         more = self.socket.recv_multipart(_NOBLOCK, copy=False) if frame.more else ()
         if flags == 0:
             self.role.now = monotonic()
-            self.on_wake(self.role.now)
+            self.on_wait_end(self.role.now)
         if not frame and not more:
-            self.on_ring()
+            self.on_thread_results()
             return
         try:
             sender_key = self._zap.sender_keys[str(frame.get(USER_ID))]

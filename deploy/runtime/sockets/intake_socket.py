@@ -114,7 +114,7 @@ class IntakeSocket(Intake):
             "backlog-full", f"{name} has dropped a message, which its producer sends again", INFO
         )
 
-    def drain(self) -> None:
+    def handle_input(self) -> None:
         """Move received messages into the backlog, and on into the source while there is room."""
         with suppress(zmq.Again):
             for _ in range(DRAIN):

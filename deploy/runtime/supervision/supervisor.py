@@ -89,7 +89,7 @@ class Supervisor:
     def wake(self, runtime: Runtime) -> None:
         """Let the loop of a runtime wake as soon as a child has exited."""
         if (file := self._exits.fileno()) is not None:
-            runtime.listen(file, self._exits.take)
+            runtime.watch_fd(file, self._exits.take)
 
     def is_due(self, now: float) -> bool:
         """Return whether to call `supervise`: `CHILD_POLL_S` has passed, or a child has exited."""

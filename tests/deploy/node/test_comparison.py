@@ -41,10 +41,10 @@ def test_long_segment_merge_runs_in_steps_between_snapshot_parts() -> None:
         capture = assembly.capture(number)
         while capture.step():
             pass
-        store.carry_out(StoreSnapshot(number, capture.segments, meta))
+        store.execute_job(StoreSnapshot(number, capture.segments, meta))
     job = assembly.merge_job(8, 7)
     steps = 1
-    while store.carry_out(job):
+    while store.execute_job(job):
         steps += 1
     assert steps > 20, "between two steps another part can be written"
 

@@ -69,7 +69,7 @@ class Pair:
         self._state |= changes
         rows: list[tuple[object, ...]] = [(key, "", value) for key, value in changes.items()]
         segments = {ALL_GROUPS: encode_chunk("keep", "kept", rows)}
-        self.stores["node-0"].carry_out(StoreSnapshot(number, segments, pack(0), 1))
+        self.stores["node-0"].execute_job(StoreSnapshot(number, segments, pack(0), 1))
 
     def join(self, number: int, epoch: int = 1) -> None:
         message = Join(LAYOUT, number, 1, (("node-0", "at node-0"),))
@@ -87,14 +87,14 @@ class Pair:
                 jobs, each.jobs = each.jobs, []
                 for job in jobs:
                     busy = True
-                    each.on_job_done(job, self.carry_out(name, job))
+                    each.on_job_done(job, self.execute_job(name, job))
                 out, each.outbox = each.outbox, []
                 for to, data in out:
                     busy |= self.deliver(to, data)
 
-    def carry_out(self, name: str, job: DurableJob) -> object:
+    def execute_job(self, name: str, job: DurableJob) -> object:
         try:
-            return self.stores[name].carry_out(job)
+            return self.stores[name].execute_job(job)
         except DriftlineError as error:
             return error
 
@@ -181,7 +181,7 @@ def test_transfer_restarts_if_its_snapshot_was_compacted(pair: Pair) -> None:
     pair.join(2)
     for number in range(3, 40):
         pair.snapshot(number, {KEYS[number]: number})
-    pair.stores["node-0"].carry_out(MergeParts(39, 38))
+    pair.stores["node-0"].execute_job(MergeParts(39, 38))
     pair.join(39)
     pair.wait(RETRY_AFTER_S)
     assert pair.has == [2, 39]

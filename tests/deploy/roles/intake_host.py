@@ -59,12 +59,12 @@ class Host:
         self.source = ReceivedSource(self.log, label_clock_us)
         self.reader = Reader(self.source)
         self.intake = IntakeSocket(self.source, address, window=window, keys=keys)
-        self.runtime = Runtime(self.log.carry_out)
+        self.runtime = Runtime(self.log.execute_job)
         self.runtime.add(self.reader, "inproc://reader")
-        self.runtime.watch(
+        self.runtime.add_with_input(
             self.intake,
             self.intake.socket,
-            self.intake.drain,
+            self.intake.handle_input,
             has_work=self.intake.has_work,
         )
 

@@ -289,7 +289,7 @@ class Bench:
     def store(self) -> None:
         while self.intake.jobs:
             job = self.intake.jobs.pop(0)
-            self.intake.on_job_done(job, self.log.carry_out(job))
+            self.intake.on_job_done(job, self.log.execute_job(job))
             self.intake.turn()
 
     def pass_time(self, seconds: float) -> None:

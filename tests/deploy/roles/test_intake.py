@@ -115,15 +115,15 @@ def test_messages_of_an_older_session_are_fenced_off(host: Host) -> None:
 def test_failed_group_write_is_retried_once_there_is_space(host: Host, done: bool) -> None:
     tries: list[DurableJob] = []
 
-    def carry_out(job: DurableJob) -> object:
+    def execute_job(job: DurableJob) -> object:
         tries.append(job)
         if done or len(tries) > 1:
-            host.log.carry_out(job)
+            host.log.execute_job(job)
         if len(tries) == 1:
             raise Unavailable("input log: the disk is full")
         return None
 
-    host.runtime._carry_out = carry_out
+    host.runtime._execute_job = execute_job
     with Wire(host) as wire:
         wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
         wire.until(lambda: bool(host.source.obstacle))

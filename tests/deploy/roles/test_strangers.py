@@ -46,7 +46,7 @@ class Bench:
             if not self.intake.jobs:
                 break
             job = self.intake.jobs.pop(0)
-            self.intake.on_job_done(job, self.log.carry_out(job))
+            self.intake.on_job_done(job, self.log.execute_job(job))
         answers = [decode_answer(data)._replace(below=0) for _, data in self.intake.answers]
         self.intake.answers.clear()
         return answers

@@ -81,9 +81,9 @@ class Registry(ZooKeeperRegistry):
 class Queue(LeaderQueue):
     """Failpoints before and after queueing up, and looking who is the first."""
 
-    def carry_out(self, job: DurableJob) -> object:
+    def execute_job(self, job: DurableJob) -> object:
         come_to(f"before {type(job).__name__}")
-        result = super().carry_out(job)
+        result = super().execute_job(job)
         come_to(f"after {type(job).__name__}")
         return result
 

@@ -51,7 +51,7 @@ def main(directory: Path) -> None:
                 before, until = intake.malformed, monotonic() + BUSY_S
                 while monotonic() < until or intake.malformed == before:
                     intake.socket.poll(50)
-                    intake.drain()
+                    intake.handle_input()
                     intake.turn()
             over.set()
             for thread in threads:

@@ -142,7 +142,7 @@ def load_job(number: int) -> LoadSnapshot:
 
 
 def load(store: PartStore, number: int) -> tuple[bytes, list[str]]:
-    found = store.carry_out(load_job(number))
+    found = store.execute_job(load_job(number))
     assert isinstance(found, Loaded)
     return found.meta, loaded(found.segments)
 
@@ -154,9 +154,9 @@ def fill(store: PartStore, numbers: Iterable[int], commit: bool = True) -> dict[
     before = 0
     for number in numbers:
         change(found, [("append", "a", number), ("set", "bcdef"[number % 5], number)])
-        store.carry_out(StoreSnapshot(number, capture(found), b"meta %d" % number))
+        store.execute_job(StoreSnapshot(number, capture(found), b"meta %d" % number))
         if commit:
-            store.carry_out(MergeParts(number, before))
+            store.execute_job(MergeParts(number, before))
         shown[number] = held(found)
         before = number
     return shown

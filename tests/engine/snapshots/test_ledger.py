@@ -93,13 +93,13 @@ def test_forgotten_entries_do_not_grow_the_store() -> None:
         if number > 5:
             ledger.forget_outputs([number - 5])
             ledger.forget(number - 5)
-        store.carry_out(StoreSnapshot(number, {0: written(ledger)}, b""))
-        while store.carry_out(MergeParts(number, number - 1, merge_all=False)):
+        store.execute_job(StoreSnapshot(number, {0: written(ledger)}, b""))
+        while store.execute_job(MergeParts(number, number - 1, merge_all=False)):
             pass
         sizes.append(sum(map(len, kv.data.values())))
     assert max(sizes[50:]) < 2 * max(sizes[:50])
     assert len(kv.data) < 20
-    loaded = store.carry_out(LoadSnapshot(0, allow_later=True))
+    loaded = store.execute_job(LoadSnapshot(0, allow_later=True))
     assert isinstance(loaded, Loaded)
     again = read_back(*loaded.segments)
     assert kept(again) == kept(ledger)

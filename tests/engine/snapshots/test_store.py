@@ -70,7 +70,7 @@ def test_missing_snapshot_is_not_replaced_by_an_older_one() -> None:
     kv = MemoryKeyValue("memory")
     fill(part_store(kv), range(1, 3))
     with pytest.raises(SnapshotDamaged, match="snapshot 5 is missing"):
-        part_store(kv).carry_out(LoadSnapshot(5))
+        part_store(kv).execute_job(LoadSnapshot(5))
 
 
 @pytest.mark.parametrize("number", [LATEST, 3])
@@ -80,12 +80,12 @@ def test_temporary_read_failure_does_not_damage_the_store(number: int) -> None:
     shown = fill(store, range(1, 4), commit=False)
     kv.failing = True
     with pytest.raises(Unavailable):
-        store.carry_out(load_job(number))
+        store.execute_job(load_job(number))
     with pytest.raises(Unavailable):
-        store.carry_out(MergeParts(3, 2))
+        store.execute_job(MergeParts(3, 2))
     kv.failing = False
     assert load(store, number) == (b"meta 3", shown[3])
-    store.carry_out(MergeParts(3, 2))
+    store.execute_job(MergeParts(3, 2))
     assert load(store, number) == (b"meta 3", shown[3])
 
 
@@ -93,19 +93,19 @@ def test_abandoned_snapshot_is_not_loaded_for_a_reused_number() -> None:
     """The numbers of abandoned snapshots are reused."""
     kv = MemoryKeyValue("memory")
     store = part_store(kv)
-    store.carry_out(StoreSnapshot(1, {}, b"", snapshot_incarnation=1))
-    store.carry_out(StoreSnapshot(2, {}, b"given up", snapshot_incarnation=1))
+    store.execute_job(StoreSnapshot(1, {}, b"", snapshot_incarnation=1))
+    store.execute_job(StoreSnapshot(2, {}, b"given up", snapshot_incarnation=1))
     copy = dict(kv.data)
-    store.carry_out(LoadSnapshot(1, snapshot_incarnation=1))
-    store.carry_out(StoreSnapshot(2, {}, b"committed", snapshot_incarnation=2))
-    loaded = store.carry_out(LoadSnapshot(2, snapshot_incarnation=2))
+    store.execute_job(LoadSnapshot(1, snapshot_incarnation=1))
+    store.execute_job(StoreSnapshot(2, {}, b"committed", snapshot_incarnation=2))
+    loaded = store.execute_job(LoadSnapshot(2, snapshot_incarnation=2))
     assert isinstance(loaded, Loaded)
     assert loaded.meta == b"committed"
     kv.data = copy
     with pytest.raises(SnapshotDamaged, match="memory is an old copy"):
-        part_store(kv).carry_out(LoadSnapshot(2, snapshot_incarnation=2))
+        part_store(kv).execute_job(LoadSnapshot(2, snapshot_incarnation=2))
     with pytest.raises(SnapshotDamaged, match="memory is an old copy: its newest part is 2"):
-        part_store(kv).carry_out(LoadSnapshot(3, allow_later=True))
+        part_store(kv).execute_job(LoadSnapshot(3, allow_later=True))
 
 
 # Damage anywhere in a store is detected, and not made worse
@@ -125,7 +125,7 @@ def test_a_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
         for changed in [*damaged, value[:-1], value + b"\0", b""]:
             kv.data[key] = changed
             with pytest.raises(SnapshotDamaged, match=said):
-                part_store(kv).carry_out(load_job(number))
+                part_store(kv).execute_job(load_job(number))
         kv.data[key] = value
     assert load(part_store(kv), 4)[0] == b"meta 4"
 
@@ -136,7 +136,7 @@ def test_damaged_snapshot_leaves_the_previous_one_loadable() -> None:
     for key in [key for key in kv.data if int.from_bytes(key[:8], "big") == 3]:
         kv.data[key] = b"damaged"
     with pytest.raises(SnapshotDamaged):
-        part_store(kv).carry_out(LoadSnapshot(3))
+        part_store(kv).execute_job(LoadSnapshot(3))
     assert load(part_store(kv), 2) == (b"meta 2", shown[2])
 
 
@@ -157,7 +157,7 @@ def test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
     before = dict(kv.data)
     for _ in range(2):
         with pytest.raises(SnapshotDamaged):
-            part_store(kv).carry_out(LoadSnapshot(0, allow_later=True))
+            part_store(kv).execute_job(LoadSnapshot(0, allow_later=True))
     assert kv.data == before
 
 
@@ -169,7 +169,7 @@ def test_merging_does_not_hide_damage() -> None:
     kv.data[key] = b"damaged"
     fill(store, range(3, 8))
     with pytest.raises(SnapshotDamaged):
-        store.carry_out(LoadSnapshot(7))
+        store.execute_job(LoadSnapshot(7))
 
 
 # A store sends its parts to other nodes, and is emptied for parts of others
@@ -180,13 +180,13 @@ ALL = 0, FLOW.groups - 1
 
 def handed_over(store: PartStore, number: int, after: int, size: int = 7) -> list[bytes]:
     """Return the segments that another node reads, a few bytes at a time."""
-    listed = store.carry_out(ListParts("node-9", number, 0, after, 0, ALL))
+    listed = store.execute_job(ListParts("node-9", number, 0, after, 0, ALL))
     assert isinstance(listed, tuple)
     segments = []
     for part, group, _ in listed:
         segment = b""
         while True:
-            data = store.carry_out(ReadSlice("node-9", part, group, len(segment), size))
+            data = store.execute_job(ReadSlice("node-9", part, group, len(segment), size))
             assert isinstance(data, bytes)
             segment += data
             if len(data) < size:
@@ -210,17 +210,17 @@ def test_merged_snapshot_cannot_be_the_base_of_an_increment() -> None:
     store = part_store(MemoryKeyValue("store"), 100)
     fill(store, (1, 2, 3, 4))
     store._merge_at = 2
-    store.carry_out(MergeParts(4, 3))
+    store.execute_job(MergeParts(4, 3))
     with pytest.raises(SnapshotDamaged, match="snapshot 2 is not there"):
-        store.carry_out(ListParts("node-9", 4, 0, 2, 0, ALL))
+        store.execute_job(ListParts("node-9", 4, 0, 2, 0, ALL))
     handed_over(store, 4, 3)
 
 
 def test_snapshot_of_another_incarnation_is_not_transferred() -> None:
     store = part_store(MemoryKeyValue("store"))
-    store.carry_out(StoreSnapshot(1, {}, b"", snapshot_incarnation=3))
+    store.execute_job(StoreSnapshot(1, {}, b"", snapshot_incarnation=3))
     with pytest.raises(SnapshotDamaged):
-        store.carry_out(ListParts("node-9", 1, 2, 0, 0, ALL))
+        store.execute_job(ListParts("node-9", 1, 2, 0, 0, ALL))
 
 
 def test_nodes_share_the_rows_of_a_segment() -> None:
@@ -244,13 +244,13 @@ def test_store_ignores_vacate_requests_of_an_earlier_master() -> None:
     kv = MemoryKeyValue("store")
     store = part_store(kv)
     fill(store, (1, 2))
-    assert store.carry_out(Vacate(5)) is True
+    assert store.execute_job(Vacate(5)) is True
     assert store.newest() == 0
     shown = fill(store, (7,))
     again = part_store(kv)
-    assert again.carry_out(Vacate(4)) is False, "these parts may be those of the run by now"
+    assert again.execute_job(Vacate(4)) is False, "these parts may be those of the run by now"
     assert load(again, 7)[1] == shown[7]
-    assert again.carry_out(Vacate(5)) is True
+    assert again.execute_job(Vacate(5)) is True
 
 
 # Parts are merged as they accumulate; every snapshot that may be needed stays loadable
@@ -279,8 +279,8 @@ def test_changes_and_removals_survive_the_merging_of_parts(
     shown: list[list[str]] = []
     for number, made in enumerate(intervals, 1):
         change(found, made)
-        store.carry_out(StoreSnapshot(number, capture(found), b"meta"))
-        store.carry_out(MergeParts(number, number - 1))
+        store.execute_job(StoreSnapshot(number, capture(found), b"meta"))
+        store.execute_job(MergeParts(number, number - 1))
         shown.append(held(found))
     assert load(store, len(shown))[1] == shown[-1]
     if len(shown) > 1:
@@ -291,8 +291,8 @@ def test_fallback_snapshot_is_kept_while_later_ones_are_abandoned() -> None:
     store = part_store(MemoryKeyValue("memory"), 2)
     shown = fill(store, range(1, 4), commit=False)
     for number in range(4, 9):  # 4 to 7 are prepared here, but abandoned by the master
-        store.carry_out(StoreSnapshot(number, {}, b"meta %d" % number))
-    store.carry_out(MergeParts(8, 3))
+        store.execute_job(StoreSnapshot(number, {}, b"meta %d" % number))
+    store.execute_job(MergeParts(8, 3))
     assert load(store, 8) == (b"meta 8", shown[3])
     assert load(store, 3) == (b"meta 3", shown[3])
 
@@ -304,8 +304,8 @@ def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
     steps_taken = 0
     for number in range(1, 60):
         change(found, [("put", "abcdef"[number % 6], number % 4), ("set", "a", number)])
-        store.carry_out(StoreSnapshot(number, capture(found), b"meta %d" % number))
-        steps_taken += bool(store.carry_out(MergeParts(number, number - 1, merge_all=False)))
+        store.execute_job(StoreSnapshot(number, capture(found), b"meta %d" % number))
+        steps_taken += bool(store.execute_job(MergeParts(number, number - 1, merge_all=False)))
     assert steps_taken > 10
     parts = {int.from_bytes(key[:8], "big") for key in kv.data if key != NEWEST}
     assert min(parts) > 1, "nothing was joined"
@@ -316,9 +316,9 @@ def test_loading_a_snapshot_cancels_an_unfinished_merge() -> None:
     kv = MemoryKeyValue("memory")
     store = PartStore(kv, FLOW, 4, 2)
     shown = fill(store, range(1, 10), commit=False)
-    assert store.carry_out(MergeParts(9, 8, merge_all=False))
+    assert store.execute_job(MergeParts(9, 8, merge_all=False))
     assert load(store, 6) == (b"meta 6", shown[6])
-    while store.carry_out(MergeParts(6, 5, merge_all=False)):
+    while store.execute_job(MergeParts(6, 5, merge_all=False)):
         pass
     assert load(store, 6) == (b"meta 6", shown[6])
 

@@ -41,11 +41,11 @@ class Service:
 
     def turn(self) -> None:
         """A turn of the process: the intake comes before the front."""
-        self.intake.drain()
+        self.intake.handle_input()
         self.intake.turn()
         for job in self.intake.jobs:
             if self.disk_error is None:
-                self.log.carry_out(job)
+                self.log.execute_job(job)
             self.intake.on_job_done(job, self.disk_error)
         self.intake.jobs.clear()
         record = next(self._records, None)

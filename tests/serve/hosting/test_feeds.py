@@ -131,11 +131,11 @@ def test_a_stream_ends_in_the_journal_when_its_client_closes(tmp_path: Path) -> 
             )
             while not feeds.follower_count:
                 assert select([feeds.ipc], [], [], 5.0)[0]
-                feeds.drain()
+                feeds.handle_input()
             feeds.turn()
             assert select([client], [], [], 5.0)[0]
             assert client.next() is not None
             client.close()
             assert select([feeds.ipc], [], [], 5.0)[0]
-            feeds.drain()
+            feeds.handle_input()
             assert feeds.follower_count == 0

@@ -172,7 +172,7 @@ def store_with_parts(path: Path) -> None:
     chance = Random(1)
     for number in range(1, 30):
         segments = {g: chance.randbytes(chance.choice((20, 3000, 9000))) for g in range(3)}
-        parts.carry_out(StoreSnapshot(number, segments, b"meta"))
+        parts.execute_job(StoreSnapshot(number, segments, b"meta"))
     store.close()
 
 

@@ -31,8 +31,8 @@ TIME = 6
 def test_older_fingerprint_does_not_overwrite_a_newer_one(tmp_path: Path) -> None:
     path = tmp_path / "input-0.used"
     file = UsedFile(path, MARK)
-    file.carry_out(StoreUsed(InputFingerprint(8, 7, 77)))
-    UsedFile(path, MARK).carry_out(StoreUsed(InputFingerprint(2, 1, 11)))
+    file.execute_job(StoreUsed(InputFingerprint(8, 7, 77)))
+    UsedFile(path, MARK).execute_job(StoreUsed(InputFingerprint(2, 1, 11)))
     noted = read_used(path)
     assert noted is not None
     assert noted.fingerprint == InputFingerprint(8, 7, 77)

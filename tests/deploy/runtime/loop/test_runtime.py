@@ -112,10 +112,10 @@ class Dying(Listener):
 
 @pytest.mark.parametrize("error", [struct.error("not a header"), MemoryError(), SystemExit(0)])
 def test_unexpected_job_error_ends_the_loop(error: BaseException) -> None:
-    def carry_out(job: DurableJob) -> object:
+    def execute_job(job: DurableJob) -> object:
         raise error
 
-    runtime = Runtime(carry_out)
+    runtime = Runtime(execute_job)
     listener = Listener("node-0")
     runtime.add(listener, "inproc://node-0")
     listener.jobs.append(DurableJob())
@@ -167,11 +167,11 @@ def test_unused_connection_is_closed_and_reopened_on_demand(
     one.addresses["other"] = runtime.add(other, f"ipc://{tmp_path}/other")
     one.send("other", AskPromise(1))
     until(runtime, other.heard)
-    way = runtime._outs["one", "other"]
+    way = runtime._connections["one", "other"]
     deadline = monotonic() + LONG_S
-    while runtime._outs and monotonic() < deadline:
+    while runtime._connections and monotonic() < deadline:
         runtime.step(wait_s=0.02)
-    assert not runtime._outs
+    assert not runtime._connections
     assert way.socket is None
     other.heard.clear()
     one.send("other", AskPromise(2))
