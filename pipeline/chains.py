@@ -34,7 +34,7 @@ from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import (
     FAILURES,
     Elements,
-    Failures,
+    FailureReporter,
     Signs,
     Step,
     Values,
@@ -133,7 +133,7 @@ class _TaskChains:
         gc.set_threshold(GC_THRESHOLD)  # only user functions make reference cycles
 
     def _make_keyed_step(
-        self, vertex: Vertex, next_step: Step, failures: Failures, encoder: OutputEncoder
+        self, vertex: Vertex, next_step: Step, failures: FailureReporter, encoder: OutputEncoder
     ) -> Step:
         step: ArrivalOrder | TimedStep
         if vertex.on_timer is None:

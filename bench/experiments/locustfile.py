@@ -1,11 +1,12 @@
 """Locust users of an index: equally many writers and readers, and one follower of the changes.
 
-    locust -f bench/experiments/locustfile.py --headless -u 101 -r 101 -t 60s --host http://127.0.0.1:8080
+    locust -f bench/experiments/locustfile.py --headless -u 101 -r 100 -t 60s --host http://127.0.0.1:8080
 
-Each writer or reader starts one task per second, when it is due, so 101 users make 50 writes and 50
-reads per second. The loop is as open as locust allows: a user whose request takes longer than a
-second starts the next task late, and then catches up with its schedule. Locust measures from the
-start of a request; but `fresh` counts from the due time, and `change` from the time in the label.
+Each writer or reader starts one task per second, when it is due, so 101 users start 50 write tasks
+and 50 read tasks per second; a task may send several requests. The load is open-loop as far as
+locust allows: a user whose request takes longer than a second starts the next task late, and then
+catches up with its schedule. Locust measures from the start of a request; but `fresh` counts from
+the due time, and `change` from the time in the label.
 
 A response that is evidently wrong counts as a failure: a document that its writer does not find,
 hits out of order, a page as of another T, a change that arrives twice or out of order.
@@ -79,9 +80,9 @@ class _HttpUser(FastHttpUser):
         return max(0.0, self._due - perf_counter())
 
     def _ask(self, name: str, path: str, *, may_be_missing: bool = False, **request: Any) -> Any:
-        """Return the decoded response; None if the request failed, which locust counts.
+        """Return the decoded response; None for any status other than 200, a failure in locust.
 
-        `may_be_missing`: do not count status 404 as a failure.
+        `may_be_missing`: status 404 is no failure.
         """
         method = request.pop("method", "GET")
         with self.client.request(

@@ -25,7 +25,7 @@ from driftline.engine.operators.keyed import ArrivalOrder, Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.speculative import Speculative
-from driftline.engine.operators.steps import Failures, Step
+from driftline.engine.operators.steps import FailureReporter, Step
 from driftline.engine.operators.timed import TimedStep
 from driftline.engine.policy import Output, Policy
 from driftline.engine.snapshots.jobs import LoadSnapshot
@@ -97,7 +97,9 @@ class PolicyFactory(Struct, frozen=True):
         clock = self._clock()
         keyed: dict[str, Keyed] = {}
 
-        def make(vertex: Vertex, after: Step, failures: Failures, encoder: OutputEncoder) -> Step:
+        def make(
+            vertex: Vertex, after: Step, failures: FailureReporter, encoder: OutputEncoder
+        ) -> Step:
             record = self.policy.has_snapshots
             step: Keyed
             if vertex.on_timer is not None:

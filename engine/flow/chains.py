@@ -10,7 +10,7 @@ from driftline.engine.keygroups import Owners
 from driftline.engine.labels import Label
 from driftline.engine.operators.operator import KeyedStepFactory, Vertex
 from driftline.engine.operators.outputs import Outbound, OutputEncoder, Shuffle, SinkStep
-from driftline.engine.operators.steps import Failures, FanOut, OutputReceiver, Step
+from driftline.engine.operators.steps import FailureReporter, FanOut, OutputReceiver, Step
 from driftline.engine.texts import is_clock_time
 
 FUTURE_US = UNITS["s"] * 24 * 3600
@@ -30,7 +30,7 @@ class Chains:
         self.plan = plan
         self.barrier = barrier
         self.make_keyed_step = make_keyed_step
-        self.failures = Failures(barrier)
+        self.failures = FailureReporter(barrier)
         self.owners = owners
         self.event_times: list[tuple[int, int, int]] = []
         """(front, time, event time) of new marks, and of new records whose event time exceeds all

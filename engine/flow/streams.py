@@ -58,7 +58,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 U = TypeVar("U")
 V = TypeVar("V")
-Handles = TypeVarTuple("Handles")
+StateTypes = TypeVarTuple("StateTypes")
 """Types of the states that a function takes, in the order of their declaration."""
 
 
@@ -142,11 +142,11 @@ class Stream(Generic[T_co]):
         for other in others:
             if not isinstance(other, Stream):
                 raise FlowError(
-                    f"{_union_text(name)} joins streams before .key_by, "
-                    f"not a {type(other).__name__}"
+                    f"{_union_text(name)} merges streams, not a {type(other).__name__}: put it "
+                    "before .key_by"
                 )
             if other.flow is not self.flow:
-                raise FlowError(f"{_union_text(name)} joins streams of different flows")
+                raise FlowError(f"{_union_text(name)} cannot merge streams of different flows")
         vertices = [self.vertex, *(stream.vertex for stream in others)]
         inputs = tuple(vertex.number for vertex in vertices)
         all_fields = {vertex.fields for vertex in vertices}
@@ -162,7 +162,7 @@ class Stream(Generic[T_co]):
     def key_by(
         self, key: Callable[[T_co], object] | str | int, *more: str | int
     ) -> KeyedStream[Any, T_co]:
-        """Partition by a key, for `scan`, `process`, `distinct` and `window`.
+        """Partition by a key, for the operators with states: the methods of `KeyedStream`.
 
         A key is None, bool, int, float (no NaN), str, bytes or a tuple of these. Keys are the same
         only if type and value are the same: 5, 5.0 and True are three keys.
@@ -267,7 +267,7 @@ class Stream(Generic[T_co]):
         Args:
             other: The right stream.
             on: The key: a field or a function, for both streams; or a pair of them.
-            tolerance: How much earlier the right element may be; None: by any time.
+            tolerance: How much earlier the right element may be; None: any amount.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
         Returns:
@@ -426,8 +426,8 @@ class KeyedStream(Generic[K, T]):
 
     def scan(
         self,
-        function: Callable[[T, *Handles], U],
-        *states: *Handles,
+        function: Callable[[T, *StateTypes], U],
+        *states: *StateTypes,
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
@@ -452,24 +452,24 @@ class KeyedStream(Generic[K, T]):
     @overload
     def process(
         self,
-        function: Callable[[Context, T, *Handles], Iterable[U]],
-        *states: *Handles,
+        function: Callable[[Context, T, *StateTypes], Iterable[U]],
+        *states: *StateTypes,
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]: ...
     @overload
     def process(
         self,
-        function: Callable[[TimedContext, T, *Handles], Iterable[U]],
-        *states: *Handles,
-        on_timer: Callable[[TimedContext, Timer, *Handles], Iterable[U]],
+        function: Callable[[TimedContext, T, *StateTypes], Iterable[U]],
+        *states: *StateTypes,
+        on_timer: Callable[[TimedContext, Timer, *StateTypes], Iterable[U]],
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]: ...
     def process(
         self,
         function: Callable[..., Iterable[U]],
-        *states: *Handles,
+        *states: *StateTypes,
         on_timer: Callable[..., Iterable[U]] | None = None,
         name: str | None = None,
         fields: Sequence[str] | None = None,
@@ -483,9 +483,10 @@ class KeyedStream(Generic[K, T]):
             function: Takes a Context, an element and the states of its key.
             states: Declarations of states.
             on_timer: Takes a TimedContext, a Timer that fires and the states of its key, and
-                returns an iterable of outputs, or yields them. The function then gets a
-                TimedContext, too, with `timers`, `event_time` and `watermark`. All sources of the
-                operator need an event time. The operator applies elements at the frontier.
+                returns an iterable of outputs, or yields them. `function` then also gets a
+                TimedContext, instead of a Context, with `timers`, `event_time` and `watermark`. All
+                sources of the operator need an event time. The operator applies an element once all
+                earlier elements have arrived.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
             fields: Names of the items of the outputs, if these are tuples.
         """
@@ -493,8 +494,8 @@ class KeyedStream(Generic[K, T]):
 
     def iterate(
         self,
-        function: Callable[[Context, T, *Handles], Iterable[U | Again[T]]],
-        *states: *Handles,
+        function: Callable[[Context, T, *StateTypes], Iterable[U | Again[T]]],
+        *states: *StateTypes,
         max_rounds: int = 1000,
         name: str | None = None,
         fields: Sequence[str] | None = None,
@@ -508,7 +509,8 @@ class KeyedStream(Generic[K, T]):
         Args:
             function: Takes a Context, an element or a message, and the states of its key.
             states: Declarations of states; without `ttl`.
-            max_rounds: Number of rounds. A message in a later round is an error of the function.
+            max_rounds: Maximum number of rounds. A message after the last one counts as a failure
+                of the function.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
             fields: Names of the items of the outputs, if these are tuples.
 
@@ -532,9 +534,10 @@ class KeyedStream(Generic[K, T]):
         The keys seen so far are state. Without `ttl`, that state is never dropped.
 
         Args:
-            ttl: Keep also later elements of a key whose event times differ by at least this much
-                from those of all kept elements. All sources of the operator then need an event
-                time. An element that is late by more than `ttl` may be kept although another was.
+            ttl: An element is a duplicate only if its event time differs by less than this from
+                that of a kept element of the key. All sources of the operator then need an event
+                time. An element that is late by more than `ttl` may be kept even if it is a
+                duplicate.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
         Returns:
@@ -561,7 +564,8 @@ class KeyedStream(Generic[K, T]):
 
         Returns:
             A stream of dicts with `key` and `top`, one each time that `top` changes. `top` lists
-            the elements with the largest values so far, largest first, of equal ones the earliest.
+            the elements with the largest values so far, largest first; ties go to the earlier
+            element.
 
         Raises:
             FlowError: An argument is invalid, or the name is taken.
@@ -595,8 +599,8 @@ class KeyedStream(Generic[K, T]):
             if name not in _NOT_KEYED:
                 raise AttributeError(f"a keyed stream has no {name!r}")
             raise FlowError(
-                f"after .key_by(...) of {self.stream.vertex.name!r} comes {_or_list(_KEYED)}: put "
-                f".{name} before .key_by, or after that"
+                f".key_by(...) after {self.stream.vertex.name!r} needs {_or_list(_KEYED)} next: "
+                f"put .{name} before .key_by, or after that operator"
             )
 
     def _add_keyed(
@@ -642,9 +646,9 @@ class WindowedStream(Generic[K, T]):
         """Aggregate the elements of each window.
 
         Args:
-            emit: "final": one row for each window, once the watermark has passed its end and
-                `lateness`; "updates": also a row for each element, which shows the window so far.
-                Rows then have a field `preliminary`.
+            emit: "final": one row for each window, once the watermark has reached its end
+                plus `lateness`; "updates": also a row for each element, which shows the window so
+                far. Rows then have a field `preliminary`.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
             aggregates: Name in the rows -> ``Count()``, ``Sum("price")``, ...
 
@@ -652,8 +656,8 @@ class WindowedStream(Generic[K, T]):
             A stream of dicts: key, start and end of the window as ISO 8601 text, and the results.
 
         Raises:
-            FlowError: There is no aggregate, one has the name of another field of the rows, or
-                `emit` is neither of these; the name is taken.
+            FlowError: There is no aggregate, an aggregate has a reserved name (key, start, end,
+                preliminary), `emit` is invalid, or the name is taken.
         """
         if emit not in ("final", "updates"):
             raise FlowError(f"emit is {emit!r}, but must be 'final' or 'updates'")
@@ -699,8 +703,11 @@ class WindowedStream(Generic[K, T]):
 
     @property
     def late(self) -> Stream[dict[str, Any]]:
-        """The elements that are too late for their windows: dicts with `record`, `event_time`,
-        `watermark` and `windows`, those that the element missed. A metric counts them, too."""
+        """Stream of the elements that are too late for their windows.
+
+        The elements are dicts with `record`, `event_time`, `watermark`, and `windows` (the windows
+        that the element missed). A metric counts them, too. Each access adds an operator.
+        """
         windows = self.windows
         if isinstance(windows, Hopping) and windows.overlap:
             return self._add(HoppingLate(windows, self.lateness), None)

@@ -94,18 +94,18 @@ class Failure:
 
     @staticmethod
     def from_exception(
-        operator: str, key: object, record: object, error: BaseException, made_at: str = ""
+        operator: str, key: object, record: object, error: BaseException, fallback_line: str = ""
     ) -> "Failure":
         """Describe an exception, identically in every replay and wherever the code lies.
 
-        `made_at`: the line that added the operator or called `key_by`, used if the traceback has no
-        line outside the engine.
+        `fallback_line`: the line that added the operator or called `key_by`, used if the traceback
+        has no line outside the engine.
 
         Raises `error` itself if it is a Ctrl-C.
         """
         reraise_interrupt(error)
         text = f"{describe_exception(error)}{hint_for(error)}"
-        line = without_folder(line_of(error) or made_at or NO_LINE)
+        line = without_folder(line_of(error) or fallback_line or NO_LINE)
         return Failure(operator, format_short(plain_key(key)), text, line, *_packed(record))
 
     @staticmethod

@@ -24,7 +24,7 @@ from driftline.engine.operators.context import Context, Failure
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import (
-    Failures,
+    FailureReporter,
     Signs,
     Step,
     Values,
@@ -59,7 +59,7 @@ class Keyed:
         self,
         vertex: Vertex,
         next_step: Step,
-        failures: Failures,
+        failures: FailureReporter,
         record: bool = True,
         encoder: OutputEncoder | None = None,
     ) -> None:
@@ -149,7 +149,7 @@ class Keyed:
         return Failure.from_exception(self.vertex.name, key, value, error, self.vertex.line)
 
     def _copy_outputs(self, key: object, outputs: Values) -> Values:
-        """Copy outputs, so that user code cannot change them. Invalid ones become Failures."""
+        """Copy outputs, so that user code cannot change them. Invalid ones become failures."""
         if not self.encoder.functions_follow:
             return copy_outputs(outputs)
         return [self._arriving(key, output) for output in outputs]

@@ -22,7 +22,7 @@ from driftline.engine.event_time import EventTime
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.outputs import OutputEncoder
-from driftline.engine.operators.steps import Failures, Fields, Function, Step
+from driftline.engine.operators.steps import FailureReporter, Fields, Function, Step
 from driftline.engine.operators.timers import Timer, Timers
 from driftline.engine.state.managed import State
 
@@ -164,14 +164,14 @@ class Vertex:
         return tuple((self.operator.state_type(each), str(each.name)) for each in self.states)
 
 
-KeyedStepFactory = Callable[[Vertex, Step, Failures, OutputEncoder], Step]
+KeyedStepFactory = Callable[[Vertex, Step, FailureReporter, OutputEncoder], Step]
 """Factory of the step of a keyed operator: `Speculative`, `TimedStep` or `ArrivalOrder`."""
 
 
 class Chain(Protocol):
     """Chain of steps that an operator's step joins."""
 
-    failures: Failures
+    failures: FailureReporter
     make_keyed_step: KeyedStepFactory
 
     def next_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:

@@ -17,7 +17,7 @@ from driftline.engine.operators.context import Failure
 from driftline.engine.operators.steps import (
     BATCH_ELEMENTS_MIN,
     Elements,
-    Failures,
+    FailureReporter,
     Fields,
     Function,
     OutputReceiver,
@@ -95,7 +95,7 @@ class OutputEncoder:
                 if problem := fields_mismatch(value, self.fields):
                     raise PayloadError(problem)
 
-    def filter_valid(self, batch: Elements, failures: Failures) -> Elements:
+    def filter_valid(self, batch: Elements, failures: FailureReporter) -> Elements:
         """Return the elements that can leave the chain; report the others as failures.
 
         The returned payloads are as a receiver sees them, so no method of a user's class is called
@@ -123,7 +123,11 @@ class SinkStep:
     """
 
     def __init__(
-        self, number: int, barrier: OutputReceiver, encoder: OutputEncoder, failures: Failures
+        self,
+        number: int,
+        barrier: OutputReceiver,
+        encoder: OutputEncoder,
+        failures: FailureReporter,
     ) -> None:
         self.number = number
         self.barrier = barrier
@@ -176,8 +180,8 @@ def _joined(first: Elements, second: Elements) -> Elements:
 class Shuffle:
     """Step that sends each element to the node that owns its key.
 
-    `operator`: name of the keyed operator that follows; `made_at`: the line that called `key_by`;
-    `encoder`: encoder of the operator that made the elements.
+    `operator`: name of the keyed operator that follows; `fallback_line`: the line that called
+    `key_by`; `encoder`: encoder of the operator that made the elements.
 
     The key function is called twice per element: by the sender to find the node, and by the
     receiver to find the state. Both calls get the payload as the receiver sees it.
@@ -187,15 +191,15 @@ class Shuffle:
         self,
         operator: str,
         key: Function,
-        made_at: str,
+        fallback_line: str,
         owners: Owners,
         outbounds: list[Outbound],
-        failures: Failures,
+        failures: FailureReporter,
         encoder: OutputEncoder,
     ) -> None:
         self.name = f"key of {operator}"
         self.key = key
-        self.made_at = made_at
+        self.fallback_line = fallback_line
         self.owners = owners
         self.outbounds = outbounds
         self.failures = failures
@@ -234,7 +238,7 @@ class Shuffle:
             return self.owners.owners_of([self.key(value)])[0]
 
         labels, values, signs = batch
-        owners = call_each(owner, self.name, list(map(round_trip, values)), self.made_at)
+        owners = call_each(owner, self.name, list(map(round_trip, values)), self.fallback_line)
         are_valid = self.failures.report_failures(labels, owners, signs)
         if are_valid is not None:
             batch = select_elements(batch, are_valid)

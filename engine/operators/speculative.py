@@ -17,7 +17,7 @@ Example: running totals. Element 100 belongs between 10 and 5, and arrives last:
     >>> total = ReducingState("total", lambda a, b: a + b)
     >>> keyed = flow.source("numbers").key_by(lambda number: "all")
     >>> stream = keyed.scan(lambda number, total: total.add(number), total)
-    >>> totals = Speculative(flow.vertices[-1], Next(), Failures(None))
+    >>> totals = Speculative(flow.vertices[-1], Next(), FailureReporter(None))
     >>> totals.push([(1, 0)], [10], None)
     (1, 0) 10
     >>> totals.push([(3, 0)], [5], None)
@@ -54,7 +54,7 @@ from driftline.engine.operators.context import Failure
 from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
-from driftline.engine.operators.steps import Failures, Signs, Step, Values
+from driftline.engine.operators.steps import FailureReporter, Signs, Step, Values
 from driftline.engine.state.managed import MISSING, undo
 from driftline.engine.state.values import canonical_argument, thaw_argument, thaw_output
 from driftline.engine.texts import reraise_interrupt
@@ -71,7 +71,7 @@ class Speculative(Keyed):
         self,
         vertex: Vertex,
         next_step: Step,
-        failures: Failures,
+        failures: FailureReporter,
         record: bool = True,
         encoder: OutputEncoder | None = None,
     ) -> None:

@@ -19,7 +19,7 @@ from driftline.engine.operators.operator import Chain, Operator, Vertex
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import (
     Elements,
-    Failures,
+    FailureReporter,
     Function,
     Signs,
     Step,
@@ -69,12 +69,12 @@ class StatelessStep:
         vertex: Vertex,
         operator: Stateless,
         next_step: Step,
-        failures: Failures,
+        failures: FailureReporter,
         functions_follow: bool = False,
     ) -> None:
         assert vertex.function is not None
         self.name = vertex.name
-        self.made_at = vertex.line
+        self.fallback_line = vertex.line
         self.function = operator.wrap_function(vertex.function)
         self.outputs = operator.outputs
         self.next_step = next_step
@@ -82,7 +82,7 @@ class StatelessStep:
         self.functions_follow = functions_follow
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        results = call_each(self.function, self.name, values, self.made_at)
+        results = call_each(self.function, self.name, values, self.fallback_line)
         are_outputs = self.failures.report_failures(labels, results, signs)
         if are_outputs is not None:
             values = list(compress(values, are_outputs))

@@ -33,7 +33,7 @@ Elements = tuple[Labels, Values, Signs]
 """A batch: labels, payloads, and signs (None: all are +1)."""
 
 BATCH_ELEMENTS_MIN = 16
-"""Batches are joined as long as the result has fewer elements."""
+"""A batch with fewer elements is small; small batches are joined while the result is small, too."""
 
 
 class Step(Protocol):
@@ -60,7 +60,7 @@ FAILURES = -1
 """Number of the sink for failures."""
 
 
-class Failures:
+class FailureReporter:
     """Reporter of user function failures to the barrier."""
 
     def __init__(self, barrier: OutputReceiver) -> None:
@@ -83,10 +83,11 @@ class Failures:
         return [not is_a(result, Failure) for result in results]
 
 
-def call_each(function: Function, name: str, values: Values, made_at: str) -> Values:
+def call_each(function: Function, name: str, values: Values, fallback_line: str) -> Values:
     """Call a function once per value; return its results, or a Failure where it raises.
 
-    `name`: of the operator; `made_at`: the line of user code that added the operator.
+    `name`: of the operator; `fallback_line`: the line of user code that added the
+    operator, used if the traceback has none.
     """
     results: Values = []
     add = results.append
@@ -96,7 +97,7 @@ def call_each(function: Function, name: str, values: Values, made_at: str) -> Va
             for value in values[len(results) :] if results else values:
                 add(function(value))
         except BaseException as error:
-            add(Failure.from_exception(name, None, values[len(results)], error, made_at))
+            add(Failure.from_exception(name, None, values[len(results)], error, fallback_line))
     return results
 
 
@@ -175,5 +176,5 @@ def collect_outputs(outputs: object) -> Values:
     if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes, Mapping)):
         return list(map(copy_if_mutable, outputs))
     raise TypeError(
-        f"the function must return an iterable of outputs, as a list, not {outputs!r:.100}"
+        f"the function must return an iterable of outputs, such as a list, not {outputs!r:.100}"
     )

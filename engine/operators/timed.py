@@ -26,7 +26,7 @@ watermark to 112, past the timer at 110:
     >>> readings = flow.source("readings", event_time=lambda reading: reading[1], unit="us")
     >>> stream = readings.key_by(lambda reading: reading[0]).process(arm, on_timer=alarm)
     >>> clock = Clock([0])
-    >>> step = TimedStep(flow.vertices[-1], Next(), Failures(None), Watermark(clock, (0,)))
+    >>> step = TimedStep(flow.vertices[-1], Next(), FailureReporter(None), Watermark(clock, (0,)))
     >>> for time, reading in (1, ("a", 100)), (2, ("b", 105)), (3, ("b", 112)):
     ...     step.push([timestamped((time, 0), reading[1])], [reading], None)
     ...     clock.record(0, time, reading[1])
@@ -58,7 +58,7 @@ from driftline.engine.operators.context import Failure
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.speculative import Speculative
-from driftline.engine.operators.steps import Failures, Signs, Step, Values, collect_outputs
+from driftline.engine.operators.steps import FailureReporter, Signs, Step, Values, collect_outputs
 from driftline.engine.operators.timers import (
     EndlessTimers,
     TimedContext,
@@ -89,7 +89,7 @@ class TimedStep(Speculative):
         self,
         vertex: Vertex,
         next_step: Step,
-        failures: Failures,
+        failures: FailureReporter,
         watermark: Watermark,
         record: bool = True,
         encoder: OutputEncoder | None = None,

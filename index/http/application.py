@@ -20,7 +20,7 @@ from driftline.serve.gateway.backend import Backend
 from driftline.serve.http.application import build
 from driftline.serve.http.operations import Call, HttpSettings, Operation
 
-TEXT = (
+DESCRIPTION = (
     "A search index. The answer to a write has a label, its position in the order of all writes. "
     "`after=LABEL` makes a read include that write; `at=T` repeats an earlier read exactly, where "
     "T is the `at` of its answer; `from=T` resumes a stream."
@@ -63,7 +63,7 @@ def application(
 
     prefixed = [each.prefixed("/collections/{collection}", COLLECTION) for each in unprefixed]
     routes = [*unprefixed, *prefixed, _collections(schema)]
-    return build("Driftline index", TEXT, routes, backend, ready, settings, pages, FIGURES)
+    return build("Driftline index", DESCRIPTION, routes, backend, ready, settings, pages, FIGURES)
 
 
 def operations(index: Index) -> list[Operation]:

@@ -110,7 +110,7 @@ def change_operation(index: Index) -> Operation:
         "Each new version of a document, in order, as server-sent events.",
         (FROM, LAST_EVENT_ID),
         answer=schemas.CHANGES,
-        refusals=(404, 410),
+        error_statuses=(404, 410),
         streams=True,
         tag="changes",
     )
@@ -140,7 +140,7 @@ def watch_operations(index: Index) -> list[Operation]:
         Operation(
             "GET", path + "/events", watches.events, "watch_events",
             "Documents that start or stop matching the query, as server-sent events.",
-            (ID, FROM, LAST_EVENT_ID), answer=schemas.WATCH_EVENTS, refusals=(404, 410),
+            (ID, FROM, LAST_EVENT_ID), answer=schemas.WATCH_EVENTS, error_statuses=(404, 410),
             streams=True, tag="watches",
         ),
         Operation(
@@ -154,11 +154,12 @@ def watch_operations(index: Index) -> list[Operation]:
         ),
         Operation(
             "GET", path, watches.get, "get_watch", "A stored query.",
-            (ID, AFTER), answer=schemas.WATCH, refusals=(404, 503), tag="watches",
+            (ID, AFTER), answer=schemas.WATCH, error_statuses=(404, 503), tag="watches",
         ),
         Operation(
             "GET", "/watches", watches.list_watches, "watches", "Stored queries, by their ids.",
-            (LIMIT, START_AFTER, AFTER), answer=schemas.WATCHES, refusals=(404, 503), tag="watches",
+            (LIMIT, START_AFTER, AFTER), answer=schemas.WATCHES, error_statuses=(404, 503),
+            tag="watches",
         ),
     ]  # fmt: skip
 

@@ -117,26 +117,28 @@ SNIPPETS = Parameter[bool](
 def read_operations(index: Index) -> list[Operation]:
     """Return all read operations."""
     reads = _ReadHandlers(index)
-    refusals = 404, 410, 503  # HTTP statuses
-    query_refusals = *refusals, 422
+    error_statuses = 404, 410, 503  # HTTP statuses
+    query_error_statuses = *error_statuses, 422
     times = AT, AFTER
     return [  # requests are matched in this order: the most frequent operations are first
         Operation(
             "GET", "/search", reads.search, "search", "Search documents.",
             (Q, LIMIT, CURSOR, SORT, FACET, FIELD, SNIPPETS, *times),
-            answer=schemas.SEARCH, refusals=query_refusals, tag="search",
+            answer=schemas.SEARCH, error_statuses=query_error_statuses, tag="search",
         ),
         Operation(
             "GET", "/documents/{id:path}", reads.get, "get_document", "A document.",
-            (ID, *times), answer=schemas.DOCUMENT_ANSWER, refusals=refusals, tag="documents",
+            (ID, *times), answer=schemas.DOCUMENT_ANSWER, error_statuses=error_statuses,
+            tag="documents",
         ),
         Operation(
             "GET", "/count", reads.count, "count", "How many documents a query finds.",
-            (Q, *times), answer=schemas.COUNT, refusals=query_refusals, tag="search",
+            (Q, *times), answer=schemas.COUNT, error_statuses=query_error_statuses, tag="search",
         ),
         Operation(
             "GET", "/explain", reads.explain, "explain", "Why a document has its score.",
-            (Q, EXPLAINED_ID, *times), answer=schemas.EXPLAINED, refusals=query_refusals,
+            (Q, EXPLAINED_ID, *times), answer=schemas.EXPLAINED,
+            error_statuses=query_error_statuses,
             tag="search",
         ),
     ]  # fmt: skip

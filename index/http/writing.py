@@ -178,7 +178,7 @@ def write_operations(index: Index) -> list[Operation]:
     document = DOCUMENT if default is None else document_schema(default)
     parameters = ID, IF_LABEL, KEY, WAIT
     path = "/documents/{id:path}"
-    refusals = 404, 408, 409, 503, 507  # HTTP statuses
+    error_statuses = 404, 408, 409, 503, 507  # HTTP statuses
     return [
         Operation(
             "PUT",
@@ -190,7 +190,7 @@ def write_operations(index: Index) -> list[Operation]:
             "write",
             Body(document, example={"title": "Tea", "text": "Tea is made of leaves."}),
             WRITTEN,
-            (*refusals, 413),
+            (*error_statuses, 413),
             tag="documents",
         ),
         Operation(
@@ -202,7 +202,7 @@ def write_operations(index: Index) -> list[Operation]:
             parameters,
             "write",
             answer=WRITTEN,
-            refusals=refusals,
+            error_statuses=error_statuses,
             tag="documents",
         ),
     ]

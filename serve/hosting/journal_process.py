@@ -89,7 +89,7 @@ class FeedServer(IpcRole):
     """The connections of the followers; sends spans as soon as the journal forwards them."""
 
     def __init__(self, server: JournalServer, config: ServiceConfig) -> None:
-        self._feeds = Feeds(server.journal.steps)
+        self._feeds = Feeds(server.journal.read_by_bundle)
         super().__init__("feeds", self._feeds.remove_follower)
         self._server = server
         self._config = config
@@ -144,9 +144,9 @@ class FeedServer(IpcRole):
         if retained_bytes is None:
             return
         shards = self._config.shard_names
-        needed = min((restart_times.get(name, 0) for name in shards), default=INFINITY)
+        needed_from = min((restart_times.get(name, 0) for name in shards), default=INFINITY)
         try:
-            self._server.journal.drop(retained_bytes, needed)
+            self._server.journal.drop(retained_bytes, needed_from)
         except Unavailable as error:
             text = f"cannot remove old segments of the journal: {error}; retrying"
             self._drop_failures.record_failure(self.now, text)

@@ -36,7 +36,7 @@ VERSION = "1"
 STALLED_AFTER_S = 5.0
 """A service whose writes wait for more than this many seconds without progress is not ready."""
 
-Ready = Callable[[], Awaitable[None]]
+ReadinessCheck = Callable[[], Awaitable[None]]
 """Readiness check: returns if the views answer, and raises ApiError otherwise."""
 
 _OK = Body({"type": "object", "properties": {"at": LABEL_REF}, "required": ["at"]})
@@ -47,18 +47,18 @@ def build(
     text: str,
     operations: Sequence[Operation],
     backend: Backend,
-    ready: Ready,
+    ready: ReadinessCheck,
     settings: HttpSettings,
     pages: Iterable[BaseRoute] = (),
-    figures: Mapping[str, str] | None = None,
+    metric_help: Mapping[str, str] | None = None,
 ) -> ASGIApp:
     """Build the application.
 
-    `pages`: routes besides the operations, such as a web page; `figures`: help texts of the views'
-    figures, by name.
+    `pages`: routes besides the operations, such as a web page; `metric_help`: help texts of the
+    views' metrics, by name.
     """
     registry = CollectorRegistry()
-    registry.register(BackendCollector(backend, figures or {}))
+    registry.register(BackendCollector(backend, metric_help or {}))
     described = [*operations, *_common(backend, ready, registry)]  # most frequent routes first
     openapi_json = dumps(description(title, text, VERSION, described))
 
@@ -76,7 +76,7 @@ def build(
     )
     others = Starlette(
         routes=list(pages),
-        exception_handlers={HTTPException: _no_route, Exception: _failed},  # type: ignore[dict-item]
+        exception_handlers={HTTPException: _routing_error, Exception: _failed},  # type: ignore[dict-item]
     )
     # Operations handle their exceptions themselves, so they need no Starlette middleware.
     own = routes([*described, openapi_operation], AppState(settings))
@@ -84,11 +84,13 @@ def build(
     return MeasuredApp(Router(own, redirect_slashes=False, default=others), registry)
 
 
-def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list[Operation]:
+def _common(
+    backend: Backend, ready: ReadinessCheck, registry: CollectorRegistry
+) -> list[Operation]:
     async def health(call: Call) -> Response:
         return json_answer(dumps({"at": token_of(backend.time)}))
 
-    async def is_ready(call: Call) -> Response:
+    async def readiness(call: Call) -> Response:
         if backend.stalled_s > STALLED_AFTER_S:
             text = f"writes have waited for {backend.stalled_s:.0f} s, and none was processed"
             raise ApiError("unavailable", text)
@@ -103,7 +105,7 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
         Operation(
             "GET",
             "/readyz",
-            is_ready,
+            readiness,
             "ready",
             "The views answer, and writes are processed.",
             right=None,
@@ -120,7 +122,7 @@ def _common(backend: Backend, ready: Ready, registry: CollectorRegistry) -> list
     ]
 
 
-async def _no_route(request: Request, error: HTTPException) -> Response:
+async def _routing_error(request: Request, error: HTTPException) -> Response:
     path = request.scope["path"][:200]
     if error.status_code == HTTP_STATUS["method"]:
         allowed = (error.headers or {}).get("Allow", "")
@@ -137,8 +139,8 @@ async def _failed(request: Request, error: Exception) -> Response:
 
 
 def _answer_error(
-    request: Request, refused: ApiError, headers: Mapping[str, str] | None = None
+    request: Request, error: ApiError, headers: Mapping[str, str] | None = None
 ) -> Response:
     request_log: RequestLog = request.scope[REQUEST_LOG_KEY]
-    request_log.code = refused.code
-    return error_response(refused, headers)
+    request_log.code = error.code
+    return error_response(error, headers)

@@ -1,8 +1,9 @@
 """The HTTP application of any flow: writes records, reads values, streams outputs.
 
-`POST /records` passes a record to the flow. `GET /views/{name}/{key}?at=&after=` reads the value of
-a key as of a T, and `GET /views/{name}?prefix=&limit=&start_after=&cursor=` reads keys in order,
-both from `serve.views.keyvalue`. `GET /changes` streams all outputs as server-sent events.
+`POST /records` passes a record to the flow. `GET /views/{name}/{key}?kind=&at=&after=` reads the
+value of a key as of a T, and
+`GET /views/{name}?kind=&prefix=&limit=&start_after=&cursor=&at=&after=` reads keys in order, both
+from `serve.views.keyvalue`. `GET /changes` streams all outputs as server-sent events.
 
 A cursor continues a list as of the same T. A cursor can contain any key, including keys that JSON
 cannot represent, such as bytes or infinity.
@@ -54,20 +55,22 @@ from driftline.serve.views.tokens import token_of
 READY_TIMEOUT_S = 2.0
 """Timeout of the views' answers to the readiness check, in seconds."""
 
-TEXT = (
+DESCRIPTION = (
     "A flow whose outputs have one total order. Sending a record returns its label. A read with "
     "`after=LABEL` sees the effects of the record, `at=T` repeats a read exactly, and `from=T` "
     "resumes a stream."
 )
 
-_TEXT: dict[str, Json] = {"type": "string"}
+_STRING: dict[str, Json] = {"type": "string"}
 LIMIT_MAX = 1_000
 
 _CURSOR_PARAMETERS = "view and prefix"
 """The parameters that have to be the same on all pages of a list."""
 
-NAME = Parameter[str]("name", text_up_to(200), "", "The view: a sink's name.", _TEXT, True, "path")
-KEY = Parameter[str]("key", text_up_to(4096), "", "The key.", _TEXT, True, "path")
+NAME = Parameter[str](
+    "name", text_up_to(200), "", "The view: a sink's name.", _STRING, True, "path"
+)
+KEY = Parameter[str]("key", text_up_to(4096), "", "The key.", _STRING, True, "path")
 KIND = Parameter[str](
     "kind",
     choice("text", "json"),
@@ -75,7 +78,7 @@ KIND = Parameter[str](
     "How the request writes a key: as plain text, or as JSON (a number, or a list).",
     {"type": "string", "enum": ["text", "json"], "default": "text"},
 )
-PREFIX = Parameter[str]("prefix", text_up_to(4096), "", "Only text keys with this prefix.", _TEXT)
+PREFIX = Parameter[str]("prefix", text_up_to(4096), "", "Only text keys with this prefix.", _STRING)
 LIMIT = Parameter[int](
     "limit",
     integer_between(1, LIMIT_MAX),
@@ -84,14 +87,14 @@ LIMIT = Parameter[int](
     {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": 100},
 )
 START_AFTER = Parameter[str | None](
-    "start_after", text_up_to(4096), None, "Only keys that come after this.", _TEXT
+    "start_after", text_up_to(4096), None, "Only keys that come after this.", _STRING
 )
 CURSOR = Parameter[str](
     "cursor",
     str,
     "",
     "Continue a list, as of the same T: the `cursor` of the previous answer.",
-    _TEXT,
+    _STRING,
 )
 
 _ROW: dict[str, Json] = {"key": {}, "label": LABEL_REF, "value": {}}
@@ -121,14 +124,17 @@ _VALUES = Body(
 _OUTPUT: Json = {
     "type": "object",
     "required": ["sink", "value"],
-    "properties": {"sink": _TEXT, "value": {}},
+    "properties": {"sink": _STRING, "value": {}},
 }
 _DEAD_LETTER: Json = {
     "type": "object",
-    "description": "A failed element: its `record`, the invalid `output`, or its text form `text`.",
+    "description": (
+        "A failed element. Exactly one field contains it: `record`; `output`, if the output was "
+        "invalid; or `text`, the beginning of either, if it cannot be encoded or is too large."
+    ),
     "required": ["operator", "key", "error", "line"],
     "properties": {
-        **dict.fromkeys(("operator", "key", "error", "line", "text"), _TEXT),
+        **dict.fromkeys(("operator", "key", "error", "line", "text"), _STRING),
         "record": {},
         "output": {},
     },
@@ -164,9 +170,9 @@ def flow_application(
     operations = [
         record_operation(backend),
         *value_operations(backend, sinks),
-        journal_operation(backend, sinks),
+        changes_operation(backend, sinks),
     ]
-    return build("Driftline flow", TEXT, operations, backend, ready, settings)
+    return build("Driftline flow", DESCRIPTION, operations, backend, ready, settings)
 
 
 def record_operation(backend: Backend) -> Operation:
@@ -190,43 +196,43 @@ def record_operation(backend: Backend) -> Operation:
         answer=Body(
             {"type": "object", "required": ["label"], "properties": {"label": LABEL_REF}},
         ),
-        refusals=(408, 413, 507),
+        error_statuses=(408, 413, 507),
         tag="records",
     )
 
 
 def value_operations(backend: Backend, views: Sequence[str]) -> list[Operation]:
     """Return the operations on the views with these names."""
-    values = _Values(backend, views)
-    refusals = 404, 410, 503
+    handlers = _ViewHandlers(backend, views)
+    error_statuses = 404, 410, 503
     return [
         Operation(
             "GET",
             "/views/{name}",
-            values.list,
+            handlers.list,
             "values",
             "The keys of a view in order, and their values.",
             (NAME, KIND, PREFIX, LIMIT, START_AFTER, CURSOR, AT, AFTER),
             answer=_VALUES,
-            refusals=refusals,
+            error_statuses=error_statuses,
             tag="views",
         ),
         Operation(
             "GET",
             "/views/{name}/{key:path}",
-            values.get,
+            handlers.get,
             "value",
             "The value of a key.",
             (NAME, KEY, KIND, AT, AFTER),
             answer=_VALUE,
-            refusals=refusals,
+            error_statuses=error_statuses,
             tag="views",
         ),
     ]
 
 
-class _Values:
-    """The handlers of the operations on views."""
+class _ViewHandlers:
+    """Handlers of the operations on views."""
 
     def __init__(self, backend: Backend, views: Sequence[str]) -> None:
         self._backend = backend
@@ -240,9 +246,9 @@ class _Values:
 
     async def list(self, call: Call) -> Response:
         question = {"what": "items", "prefix": call[PREFIX], "limit": call[LIMIT]}
-        query = pack((call[NAME], call[PREFIX]))
+        list_key = pack((call[NAME], call[PREFIX]))
         if call[CURSOR]:
-            time, question["start_after"] = _decode_position(call, query)
+            time, question["start_after"] = _decode_position(call, list_key)
         else:
             time = as_of(self._backend, call, self._view(call))
             if (start_after := call[START_AFTER]) is not None:
@@ -250,7 +256,7 @@ class _Values:
         for answer in await self._ask(call, {**question, "at": time}):  # the view has one shard
             match answer:
                 case {"items": (*items, {"key": last} as row), "more": True}:
-                    return _page(time, [*items, row], encode_cursor((time, last), query))
+                    return _page(time, [*items, row], encode_cursor((time, last), list_key))
                 case {"items": (*items,), "more": False}:
                     return _page(time, items, None)
         raise MalformedMessage("a view has sent an unexpected answer")
@@ -287,11 +293,11 @@ def _row(answer: object) -> dict[str, Json]:
     raise MalformedMessage("a view has sent an unexpected answer")
 
 
-def _decode_position(call: Call, query: bytes) -> tuple[int, object]:
+def _decode_position(call: Call, list_key: bytes) -> tuple[int, object]:
     """Return the T of a cursor, and the key after which it continues. Raises ApiError."""
     if call[START_AFTER] is not None:
         raise ApiError("invalid", "cursor and start_after cannot be combined: omit one of them")
-    match decode_cursor(call[CURSOR], query, _CURSOR_PARAMETERS):
+    match decode_cursor(call[CURSOR], list_key, _CURSOR_PARAMETERS):
         case (int(time), key) if call[AT] in (None, time):
             return time, key
         case (int(), _):
@@ -303,7 +309,7 @@ def _key(call: Call, text: str) -> object:
     return text if call[KIND] == "text" else loads(text.encode())
 
 
-def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
+def changes_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
     """Return `GET /changes`, which streams the outputs of a flow, including its dead letters."""
     encode = event_encoder(sinks)
 
@@ -319,7 +325,7 @@ def journal_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
         "The outputs of the flow, as server-sent events.",
         (FROM, LAST_EVENT_ID),
         answer=event_stream("OutputsEvent", Body(_OUTPUTS)),
-        refusals=(410,),
+        error_statuses=(410,),
         streams=True,
         tag="changes",
     )

@@ -107,13 +107,13 @@ def description(title: str, text: str, version: str, operations: Sequence[Operat
 
 
 def _operation(operation: Operation) -> Json:
-    refusals = {*_ALWAYS, *operation.refusals}
+    error_statuses = {*_ALWAYS, *operation.error_statuses}
     if operation.right is not None:
-        refusals.add(401)
+        error_statuses.add(401)
     if operation.body is not None:
-        refusals.add(415)
+        error_statuses.add(415)
     answers: dict[str, Json] = {"200": _answer(operation.summary, operation.answer)}
-    for status in sorted(refusals):
+    for status in sorted(error_statuses):
         answers[str(status)] = {
             "description": HTTPStatus(status).phrase,
             "content": _content(Body(_PROBLEM)),

@@ -137,9 +137,9 @@ class Operation(Struct, frozen=True):
     """A method of a path, with its handler and its description.
 
     `path`: a path of Starlette, where `{id:path}` matches slashes, too; `right`: the right that the
-    client needs, None: no token needed; `refusals`: HTTP statuses of errors besides those that
-    every operation may return; `streams`: whether the response, or the body of the request, is a
-    stream of unlimited length.
+    client needs, None: no token needed; `error_statuses`: HTTP statuses of errors besides those
+    that every operation may return; `streams`: whether the response, or the body of the request, is
+    a stream of unlimited length.
     """
 
     method: str
@@ -151,7 +151,7 @@ class Operation(Struct, frozen=True):
     right: Right | None = "read"
     body: Body | None = None
     answer: Body | None = None
-    refusals: tuple[int, ...] = ()
+    error_statuses: tuple[int, ...] = ()
     streams: bool = False
     tag: str = SERVICE
 

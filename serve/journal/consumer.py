@@ -1,12 +1,13 @@
 """The journal: the consumer of all barriers of a run in label order.
 
 Input: bundles of all barriers. Output: spans, which the followers receive at once and `read` reads
-from the files; the last bundle of each barrier, which a barrier asks for after a recovery.
-Invariants: outputs are stored exactly once, as in any consumer. Spans are forwarded before they
-are stored, so storing adds no latency. After a crash or a failed write, the same spans may be
-forwarded again, since a replay produces the same items; a follower drops outputs below its T.
-A follower must not persist outputs that the journal has not stored, because changed code may
-produce other items on replay. It persists only outputs below the `time` that a `sync` covered.
+from the files; the last bundle of each barrier, which a barrier asks for during a recovery, and
+when the journal does not answer. Invariants: outputs are stored exactly once, as in any consumer.
+Spans are forwarded before they are stored, so storing adds no latency. After a crash or a failed
+write, the same spans may be forwarded again, since a replay produces the same items; a follower
+drops outputs below its T. A follower must not persist outputs that the journal has not stored,
+because changed code may produce other items on replay. It persists only outputs below the `time`
+that a `sync` covered.
 
 A directory belongs to one flow and one run, as for other consumers.
 """
@@ -81,7 +82,7 @@ class Journal:
         """Callbacks that get each span before it is stored. They must not call the journal."""
         self.path = path
         self._groups = flow.groups
-        self._sinks = len(flow.sinks)
+        self._sink_count = len(flow.sinks)
         self._claim = OutputDirectory(path, _CLAIM, identity_of(identity), "*", owner)
         try:
             self._log = SegmentLog(path, "journal", BEGINNING.encode(), segment_bytes)
@@ -119,7 +120,7 @@ class Journal:
         if bundle.t_last <= self._last(bundle.barrier, bundle.groups).t_last:
             return
         merge = self._current_merge()
-        entry, items = entry_of(bundle, self._groups, self._sinks)
+        entry, items = entry_of(bundle, self._groups, self._sink_count)
         merge.check(entry)
         if self._log.is_full:
             self._log.sync()
@@ -151,10 +152,11 @@ class Journal:
         return {barrier: entry.t_last for barrier, entry in self._current_merge().last.items()}
 
     def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
-        """Return a barrier's last bundle; without blobs if it is large or in an earlier segment.
+        """Return a barrier's last bundle.
 
-        `groups`: the barrier's first and last key group. Raises StateMismatch if the stored bundle
-        is of other key groups; Unavailable.
+        Its blobs are missing if they are large, or if it is in an earlier segment and the journal
+        was restarted or a write failed. `groups`: the barrier's first and last key group. Raises
+        StateMismatch if the stored bundle is of other key groups; Unavailable.
         """
         self.sync()
         return self._last(barrier, groups)
@@ -175,25 +177,25 @@ class Journal:
             StateMismatch: If the files are damaged.
             Unavailable: If the files cannot be read, or pending bundles cannot be stored.
         """
-        return (span for span in self.steps(since) if span is not None)
+        return (span for span in self.read_by_bundle(since) if span is not None)
 
-    def steps(self, since: int) -> Iterator[Span | None]:
-        """Read like `read`, one bundle per step; None: it completed no outputs from `since` on."""
+    def read_by_bundle(self, since: int) -> Iterator[Span | None]:
+        """Read like `read`, one bundle at a time; None: it completed no outputs from `since` on."""
         self._current_merge()
         if since < self.oldest:
             raise self._no_longer_retained()
         return self._spans(since, max(n for n, start in self._starts.items() if start <= since))
 
-    def drop(self, retained_bytes: int, needed: int = INFINITY) -> None:
+    def drop(self, retained_bytes: int, needed_from: int = INFINITY) -> None:
         """Remove the oldest segments until the rest fits in `retained_bytes`; the last one stays.
 
-        `needed`: keep all outputs from this time on, whatever their size. Raises Unavailable.
+        `needed_from`: keep all outputs from this time on, whatever their size. Raises Unavailable.
         """
         with translate_os_errors("journal", self.path):
             sizes = {n: path_of(self.path, n).stat().st_size for n in self._starts}
         total = sum(sizes.values())
         for number, next_number in pairwise(list(self._starts)):
-            if self._starts[next_number] > needed or total <= retained_bytes:
+            if self._starts[next_number] > needed_from or total <= retained_bytes:
                 break
             self._log.remove_oldest()
             del self._starts[number]

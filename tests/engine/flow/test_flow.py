@@ -35,14 +35,14 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
         lambda flow: flow.source("in").key_by(0).scan(max, ValueState("s"), ListState("s")),
         "declares state 's' twice",
     ),
-    (lambda flow: flow.source("in").key_by(0).map(len), r"after .*'in' comes \.scan\(\.\.\.\), "),  # type: ignore[attr-defined]
+    (lambda flow: flow.source("in").key_by(0).map(len), r"after .*'in' needs \.scan\(\.\.\.\), "),  # type: ignore[attr-defined]
     (
         lambda flow: flow.source("in").union(Flow("other").source("in"), name="joined"),
-        "union 'joined' joins streams of different flows",
+        "union 'joined' cannot merge streams of different flows",
     ),
     (
         lambda flow: flow.source("in").union(flow.source("b").key_by(0)),  # type: ignore[arg-type]
-        "joins streams before .key_by, not a KeyedStream",
+        "merges streams, not a KeyedStream: put it before .key_by",
     ),
     (lambda flow: flow.source("in", fields=["a", "b"]).key_by("c"), "after 'in': unknown field"),
     (lambda flow: flow.source("in").key_by(True), r"key_by\(True\) after 'in'"),

@@ -14,7 +14,7 @@ from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.operator import Vertex
-from driftline.engine.operators.steps import FAILURES, Failures, Signs, Values
+from driftline.engine.operators.steps import FAILURES, FailureReporter, Signs, Values
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.state.managed import (
@@ -145,9 +145,9 @@ class Collected:
         ]
 
     @property
-    def failures(self) -> Failures:
+    def failures(self) -> FailureReporter:
         """Failure collector for steps."""
-        return Failures(self)
+        return FailureReporter(self)
 
     @property
     def tombstones(self) -> int:

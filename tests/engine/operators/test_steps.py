@@ -15,7 +15,13 @@ from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import Outbound, OutputEncoder, Shuffle
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.operators.stateless import Filter, FlatMap, Map, Stateless, StatelessStep
-from driftline.engine.operators.steps import FAILURES, Failures, FanOut, Step, collect_outputs
+from driftline.engine.operators.steps import (
+    FAILURES,
+    FailureReporter,
+    FanOut,
+    Step,
+    collect_outputs,
+)
 from driftline.engine.reference import interpret
 from driftline.engine.state.managed import ValueState
 from driftline.engine.wire.label_columns import Labels
@@ -162,7 +168,7 @@ def shuffle(key: Callable[..., object], nodes: int) -> tuple[Shuffle, list[Outbo
     outbounds = [Outbound() for _ in range(nodes)]
     barrier = Collected()
     maker = OutputEncoder("in", None)
-    step = Shuffle("op", key, "", Owners(nodes), outbounds, Failures(barrier), maker)
+    step = Shuffle("op", key, "", Owners(nodes), outbounds, FailureReporter(barrier), maker)
     return step, outbounds, barrier
 
 

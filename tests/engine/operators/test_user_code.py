@@ -81,7 +81,7 @@ def test_a_recursion_is_described_in_the_same_words_however_deep_the_stack_is(
 
 
 BUILT = [
-    ("flow.source('in').key_by('k').map(str).sink()", 3, "comes .scan"),
+    ("flow.source('in').key_by('k').map(str).sink()", 3, "needs .scan"),
     ("flow.source('in').key_by(0).scan(str, int).sink()", 3, "not a state declaration"),
     ("flow.source('a')\nflow.source('a').sink()", 4, "already has a source named"),
     ("import no_such_module", 3, "No module named"),

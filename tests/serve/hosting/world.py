@@ -150,7 +150,7 @@ class World:
 
     def _read(self, since: int) -> Iterator[Span | None]:
         """What the journal gives to be read is durable."""
-        for span in self.server.journal.steps(since):
+        for span in self.server.journal.read_by_bundle(since):
             if span is not None:
                 self.durable = max(self.durable, span.time)
             yield span

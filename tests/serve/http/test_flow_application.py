@@ -12,7 +12,7 @@ import httpx
 from driftline import Flow, ReducingState
 from driftline.engine.errors import Unavailable
 from driftline.serve.http.application import build
-from driftline.serve.http.flow_application import event_encoder, journal_operation, value_operations
+from driftline.serve.http.flow_application import changes_operation, event_encoder, value_operations
 from driftline.serve.http.operations import HttpSettings
 from driftline.serve.http.reads import changes
 from driftline.serve.journal.merging import Span
@@ -37,7 +37,7 @@ async def client_of(backend: FlowBackend) -> AsyncIterator[httpx.AsyncClient]:
     async def ready() -> None:
         pass
 
-    operations = [*value_operations(backend, ["counts"]), journal_operation(backend, ["counts"])]
+    operations = [*value_operations(backend, ["counts"]), changes_operation(backend, ["counts"])]
     app = build("Counts", "", operations, backend, ready, HttpSettings(heartbeat_s=0.01))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:

@@ -153,10 +153,10 @@ def test_retention_drops_the_oldest_segments_by_size(tmp_path: Path) -> None:
 
     journal = opened(tmp_path, SMALL)
     assert journal.oldest == oldest
-    journal.drop(0, needed=oldest)
+    journal.drop(0, needed_from=oldest)
     assert journal.oldest == oldest
     needed = (oldest + journal.time) // 2
-    journal.drop(0, needed=needed)
+    journal.drop(0, needed_from=needed)
     assert oldest < journal.oldest <= needed
     assert items_in(list(journal.read(needed))) == LONG.below(journal.time, needed)
     journal.drop(0)
