@@ -145,11 +145,13 @@ class Barrier:
     @property
     def stored_summary(self) -> str:
         """Human-readable summary of the outputs that the consumer has."""
+        if self.t_last == NO_T_LAST:
+            return "no outputs yet"
         return self._summarise(self.t_last)
 
     def _summarise(self, t_last: int) -> str:
         if t_last == NO_T_LAST:
-            return "no outputs yet"
+            return "no outputs"
         return f"outputs up to {self._format_t_last(t_last)}"
 
     def _format_t_last(self, t_last: int) -> str:

@@ -117,11 +117,11 @@ def _master(
         process=config.process,
         session=config.session,
     )
-    report_to_watch(master, config)
+    report_to_poller(master, config)
     return master
 
 
-def report_to_watch(role: Role, config: ProcessConfig) -> None:
+def report_to_poller(role: Role, config: ProcessConfig) -> None:
     """Let a role send a report to the `StatusPoller` at `poller_address`, as if it had asked."""
     if config.poller_address:
         role.handle(config.poller_name, AskReport(config.poller_address))

@@ -32,7 +32,7 @@ from driftline.deploy.runtime.logs import log_to_parent, restore_logging
 from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.heartbeat import Heartbeat
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.master_process import report_to_watch, run_master
+from driftline.deploy.runtime.master_process import report_to_poller, run_master
 from driftline.deploy.runtime.metrics.roles import preload, serve_node
 from driftline.deploy.runtime.supervision.child import name_process
 from driftline.deploy.runtime.supervision.fork_server import FORK_SERVER, await_fork
@@ -119,12 +119,12 @@ def run_node(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
         }
     else:
         node.addresses["consumer"] = config.address("consumer")
-    report_to_watch(node, config)
+    report_to_poller(node, config)
     with closing(dead_letters):
         heartbeat = Heartbeat(runtime, [node], config.limits.slow_after_s, config.keep_alive_fd)
         with heartbeat, serve_node(config, node, runtime, heartbeat):
             runtime.run(lambda: node.ended)
-        report_to_watch(node, config)  # send the final figures
+        report_to_poller(node, config)  # send the final figures
         runtime.close()
     return STOPPED
 

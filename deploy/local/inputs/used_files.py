@@ -58,7 +58,7 @@ class UsedFile:
         """The fingerprint in the file; empty if there is no file."""
 
     def execute_job(self, job: DurableJob) -> None:
-        """Carry out `StoreUsed`, unless the file covers its records already. Raises Unavailable."""
+        """Execute `StoreUsed`, unless the file covers its records already. Raises Unavailable."""
         assert isinstance(job, StoreUsed)
         if job.fingerprint.until <= self.fingerprint.until:
             return
