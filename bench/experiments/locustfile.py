@@ -82,7 +82,7 @@ class _HttpUser(FastHttpUser):
     def _ask(self, name: str, path: str, *, may_be_missing: bool = False, **request: Any) -> Any:
         """Return the decoded response; None for any status other than 200, a failure in locust.
 
-        `may_be_missing`: status 404 is no failure.
+        `may_be_missing`: status 404 counts as a success.
         """
         method = request.pop("method", "GET")
         with self.client.request(

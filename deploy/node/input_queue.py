@@ -318,7 +318,7 @@ def arrived_block(frame: Frame) -> Block:
     if not frame.batches:
         raise MalformedMessage("a frame without elements")
     if len(frame.interval) not in (0, 2):
-        raise MalformedMessage(f"a frame covers {frame.interval}, which is no interval of times")
+        raise MalformedMessage(f"the interval {frame.interval} of a frame is not a pair of times")
     try:
         batches = [_arrived_batch(*batch) for batch in frame.batches]
         return Block(frame.port, frame.time, frame.id, batches, frame.interval)

@@ -26,7 +26,7 @@ Batches = tuple[tuple[LabelColumns, bytes, tuple[int, ...]], ...]
 MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"
 POLLER, AGENT = "watch", "agent"
 """The roles. The name of a process is its role, or starts with it, as in `node-0`. A status
-poller (role name `watch`) is no member: it polls reports, and sends requests of a command or an
+poller (role name `watch`) is not a member: it polls reports, and sends requests of a command or an
 agent."""
 
 M = TypeVar("M", bound="Message")

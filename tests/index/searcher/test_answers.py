@@ -136,7 +136,7 @@ REFUSED: list[tuple[str, str, Question]] = [
     ),
     (
         "invalid",
-        "has no field 'pages' to count keywords of; .* are tags",
+        "no field 'pages' with keywords to count .* are tags",
         {**SEARCH, "facets": ["pages"]},
     ),
     ("invalid", "length <= 16", {**SEARCH, "facets": ["tags"] * 17}),
