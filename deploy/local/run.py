@@ -67,10 +67,8 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import make_outline
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.ui.consoles import ProgressView
+from driftline.engine.wire.kinds import POLLER
 from driftline.engine.wire.messages import Stop
-
-POLLER = "watch"
-"""Name of the command's `StatusPoller`, and of its socket."""
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:

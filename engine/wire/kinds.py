@@ -24,10 +24,9 @@ Batches = tuple[tuple[LabelColumns, bytes, tuple[int, ...]], ...]
 """Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
 
 MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"
-POLLER, AGENT = "watch", "agent"
+POLLER, AGENT = "poller", "agent"
 """The roles. The name of a process is its role, or starts with it, as in `node-0`. A status
-poller (role name `watch`) is not a member: it polls reports, and sends requests of a command or an
-agent."""
+poller is not a member: it polls reports, and sends requests of a command or an agent."""
 
 M = TypeVar("M", bound="Message")
 

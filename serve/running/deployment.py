@@ -26,13 +26,11 @@ from driftline.engine.events import log
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import Plan
+from driftline.engine.wire.kinds import POLLER
 from driftline.serve.gateway.server import ListenAddress
 from driftline.serve.gateway.service import ServiceBackend
 from driftline.serve.hosting.config import ViewSpec
 from driftline.serve.running.directories import POLICY, open_service
-
-POLLER = "watch"
-"""Name of the socket of the service's `StatusPoller`."""
 
 SERVICE_FILE = "service.json"
 """The file that marks the state directory of a service on a cluster."""

@@ -46,7 +46,7 @@ KEY_MODE, DIRECTORY_MODE = 0o600, 0o700
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
-HOST_NAMES = ("master", "node-*", "front-*", "watch", "watch-*", "agent")
+HOST_NAMES = ("master", "node-*", "front-*", "poller", "poller-*", "agent")
 """Names of the roles that a host may run."""
 
 HOST, PRODUCER, CONSUMER = "host", "producer", "consumer"

@@ -23,7 +23,7 @@ SOON_S = 10.0
 
 RIGHTS = {
     "one": Rights(("master", "node-0")),
-    "two": Rights(("node-1", "front-*", "watch")),
+    "two": Rights(("node-1", "front-*", "poller")),
     "board": Rights(("consumer",), sinks=("totals",)),
     "shop": Rights(("shop",), sources=("orders",)),
 }

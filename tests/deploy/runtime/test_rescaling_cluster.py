@@ -17,7 +17,7 @@ def test_cluster_rescales_despite_kills(tmp_path: Path, caplog: pytest.LogCaptur
     with ExitStack() as stack:
         run = HostedRun(tmp_path, stack, Records(1 << 60, KEYS), nodes=1)
         watch = run.watch
-        watch.address = run.runtime.add(watch, run.config.inbox("watch"))
+        watch.address = run.runtime.add(watch, run.config.inbox("poller"))
         watch.addresses["master"] = run.config.address("master")
         run.start(LocalCluster(run.config))
         cluster, go = run.cluster, run.go

@@ -73,8 +73,8 @@ class Run(HostedRun):
         self.runtime.add(guide, config.guide, lambda job: succession.leader())
         self.front.addresses["master"] = config.master_at
         self.watch = StatusPoller(every_s=inf)
-        self.watch.address = self.runtime.add(self.watch, config.address("watch"))
-        guide.addresses["watch"] = self.watch.address
+        self.watch.address = self.runtime.add(self.watch, config.address("poller"))
+        guide.addresses["poller"] = self.watch.address
         died = succession.forget if forgets else lambda name: None
         self.start(LocalCluster(config, masters=2, on_death=died))
         self.meanwhile: Callable[[], None] = lambda: None

@@ -82,7 +82,8 @@ def test_running_a_flow_in_a_process_of_the_user_leaves_its_collector_alone() ->
     with FlowTest(flow) as test:
         test.send("c")
         assert test.outputs() == ["C"]
-    assert (gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()) == before
+    assert (gc.isenabled(), gc.get_threshold()) == before[:2]
+    assert gc.get_freeze_count() <= before[2], "less: objects of the tests were freed"
 
 
 FREES_EVERY_OTHER = """
