@@ -281,8 +281,8 @@ class Coordinator:
     def superseded(self, reason: object = "another master has taken over") -> None:
         """Stop making decisions: there is a later master, or the registry lacks a write."""
         if self.phase is not Phase.BROKEN:
-            text = "this master cannot continue: %s; a new master must take over"
-            log.error(text, reason, extra=event_fields("registry-failed", reason=str(reason)))
+            fields = event_fields("registry-failed", reason=str(reason))
+            log.warning("this master decides nothing any more: %s", reason, extra=fields)
             self.phase = Phase.BROKEN
 
     def probe_members(self) -> None:

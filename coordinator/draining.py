@@ -21,7 +21,7 @@ from collections.abc import Iterable, Sequence
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import Policy
 
-ENDED_ON_REQUEST = "it was asked to end"
+ENDED_ON_REQUEST = "drained on request"
 """Text of the outcome of a run that ended before its input, without an error."""
 
 

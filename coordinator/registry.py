@@ -230,8 +230,9 @@ def check_identity(
         lines = "".join(f"\n  {text}" for text in differences or ["the flow is different"])
         raise StateMismatch(
             f"{where} holds the state of another run, or of this flow before a change:{lines}\n"
-            "Continue the run as it was, or carry states over with a savepoint (--from-snapshot), "
-            f"or {other_run_advice}, or {start_over_advice}"
+            "Continue the run as it was. A changed flow can start from its states: write them with "
+            "`driftline savepoint`, and start it with --from-snapshot. For another run "
+            f"{other_run_advice}, or {start_over_advice}"
         )
     return state
 
@@ -275,7 +276,9 @@ class FileRegistry:
             lock = Lock(lock_path, locked, wait_s=LOCK_TIMEOUT_S)
             try:
                 if not may_replace(state, self.read(), again=again):
-                    raise StateMismatch(f"registry {self._path}: another master has taken over")
+                    raise StateMismatch(
+                        f"registry {self._path}: another master has written it, or a command has cancelled the flow"
+                    )
                 replace_file(self._path, encode_state(state))
             finally:
                 lock.release()

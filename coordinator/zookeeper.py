@@ -130,7 +130,9 @@ class ZooKeeperRegistry:
         return None if data is None else decode_state(data, self._location)
 
     def _taken_over_error(self) -> StateMismatch:
-        return StateMismatch(f"registry {self._location}: another master has taken over")
+        return StateMismatch(
+            f"registry {self._location}: another master has written it, or a command has cancelled the flow"
+        )
 
     def _translated_errors(
         self, passed_through: tuple[type[Exception], ...] = ()

@@ -128,7 +128,7 @@ def why_not_writable(path: Path, foreign: str, identity: str = "") -> str:
         return (
             f"{path} holds {foreign_files[0].name}, which cannot be verified or resumed: the names "
             "of a run's files end with the number of a node. The file was written by `driftline "
-            "run --reference` or by another program. Give another --output"
+            "run --reference` or by another program. A run needs another --output"
         )
     return (
         f"{path} holds {foreign_files[0].name}, but {metadata / IDENTITY} is missing. If these are "

@@ -43,7 +43,7 @@ def wait_option(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the option `--wait`, as an argument `wait_s` (seconds)."""
     option = click.option(
         "--wait", "wait_s", default=WAIT_S, show_default=True, metavar="S", type=FiniteRange(0),
-        help="Seconds to wait until the change is done; 0: send the request, do not wait.",
+        help="Seconds to wait until that is done; 0: send the request, do not wait.",
     )  # fmt: skip
     return option(command)
 
@@ -188,7 +188,7 @@ def _wait_for_end(tree: ZooKeeperTree, submission: Submission, wait_s: float) ->
         if outcome is not None and outcome.run == submission.run:
             if outcome.error and outcome.error != CANCELLED:
                 raise Unavailable(f"the flow has failed: {outcome.error}: {outcome.text}")
-            return outcome.text or "complete: its inputs have ended, and all is delivered"
+            return outcome.text or "complete: its inputs have ended, and all outputs are delivered"
         if not is_latest or state is None:
             raise RunReplaced(submission.name)
         if monotonic() >= give_up_at:
@@ -211,9 +211,9 @@ def _print_end(name: str, ending: str, json_file: Path | None) -> None:
     is_over = bool(ending)
     write_json(json_file, {"name": name, "ended": is_over, "how": ending or None, "error": None})
     if is_over:
-        click.echo(f"flow {name} is over: {ending}")
+        click.echo(f"flow {name} has ended: {ending}")
     else:
         click.echo(
-            f"flow {name} was asked to end, and is not over yet; `driftline status {name}` shows "
+            f"flow {name} is draining and has not ended yet; `driftline status {name}` shows "
             f"its progress, and `driftline cancel {name}` ends it at once"
         )

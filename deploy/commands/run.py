@@ -216,14 +216,14 @@ def _report(report: RunReport, output: OutputPlace, policy: Policy, json_file: P
     shown = {n: value for n, value in figures.items() if value or n in ("records", "outputs")}
     shown["seconds"] = round(report.seconds, 1)
     log.info(
-        "the run %s: %s; outputs: %s",
+        "the run %s; this call: %s; outputs: %s",
         *(ending, as_words(shown), output.directory if output.is_directory else output.address),
         extra=event_fields("run-ended", **figures),
     )
     if report.bad_records or report.dead_letters:
         directory = str(output.directory / DEAD_LETTERS)
         log.warning(
-            "the dead letters (bad records and failed elements) are in %s",
+            "the bad records and failed elements (dead letters) are in %s",
             " and ".join(dict.fromkeys((directory, output.dead_letter_location))),
             extra=event_fields("dead-letters-written", directory=directory),
         )

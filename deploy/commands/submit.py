@@ -30,11 +30,11 @@ from driftline.engine.ui.results import write_json
 @flow_argument
 @in_cluster
 @inputs_option(
-    "An input, as for `driftline run`; may be repeated. Its files must be on the host of its "
+    "An input, as for `driftline run`; any number of times. Its files must be on the host of its "
     "front, which reads it."
 )
 @click.option("--name", default="", metavar="NAME",
-              help="Name of the flow in the cluster.  [default: that of the flow]",
+              help="Name of the flow in the cluster.  [default: that of the flow, with - for spaces and other characters]",
               )  # fmt: skip
 @click.option("--output", required=True, metavar="OUTPUT",
               help="Directory for the outputs: an absolute path, the same on every host that runs "

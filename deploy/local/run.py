@@ -278,6 +278,7 @@ def drive(
                 )
                 for front in fronts:
                     front.drain()
+                poller.is_draining = True
             now = monotonic()
             progress.show_if_due(now, poller, view)  # also as soon as the nodes have answered
             is_due = cluster.is_due(now)

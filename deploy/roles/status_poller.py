@@ -45,6 +45,8 @@ class StatusPoller(Role):
         """Number of nodes to request from the master; 0: keep the current number."""
         self.first_desired_node = 0
         """Number of the first node of the requested layout; 0: the next free one."""
+        self.is_draining = False
+        """Whether the command drains the run."""
         self._every_s = every_s
         self._roles = roles
         self._ask_at = 0.0
@@ -141,7 +143,11 @@ class StatusPoller(Role):
         nodes = {name: report.state for name, report in reports if name != "master"}
         if master.state == Phase.RUNNING.value:
             waiting = [name for name, state in nodes.items() if state == "waiting for the consumer"]
-            summary = f"waiting for the consumer of {', '.join(waiting)}" if waiting else "running"
+            summary = (
+                f"waiting for the consumer of {', '.join(waiting)}"
+                if waiting
+                else ("draining" if self.is_draining else "running")
+            )
             return with_obstacles(summary, master.obstacles)
         prefix = "recovering" if self._has_run else "starting"
         if master.state == Phase.LOADING.value:

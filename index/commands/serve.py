@@ -163,9 +163,8 @@ def serve(
     With a FLOW, as in `driftline run`, there is POST /records for its source, GET
     /views/SINK/KEY for the latest value of a key among the outputs of a sink, and GET /changes.
 
-    \b
-    The same command resumes after any interruption. SIGTERM or Ctrl-C stops it after all
-    accepted records have been processed.
+    The same command resumes after any interruption. SIGTERM or Ctrl-C stops it after all accepted
+    records have been processed.
 
     With --zookeeper the service runs on that cluster: agents run the master and the nodes, and
     `driftline stop NAME`, `rescale` and `status` apply to the service, too. Use the same --state at

@@ -108,7 +108,9 @@ def _read_log(report: DirectoryReport) -> DirectoryReport:
     log = check_log(Path(report.path))
     summary = counted(log.entries, "record")
     if log.torn:
-        summary += f", and {counted(log.torn, 'byte')} of a torn end, which a run cuts off"
+        summary += (
+            f", and {counted(log.torn, 'byte')} of an incomplete write, which a run truncates"
+        )
     return replace(
         report,
         owner=log.owner,
@@ -146,7 +148,7 @@ def _read_output(report: DirectoryReport) -> DirectoryReport:
     summary = counted(progress.outputs, "output") if progress.outputs else counted(size, "byte")
     if uncommitted_bytes := jsonl.uncommitted_bytes(directory, report.index, progress):
         size_text = counted(uncommitted_bytes, "byte")
-        summary += f", and {size_text} not yet delivered, which a resumed run cuts off"
+        summary += f", and {size_text} not committed, which a resumed run truncates"
     return replace(
         report,
         owner=owner,

@@ -125,7 +125,10 @@ class LocalCluster(Supervisor):
         name = rng.choice(sorted(set(self._processes) - set(self._start_at)))
         pid = self.pids[name]
         log.warning(
-            "kill -9 %s (pid %d)", name, pid, extra=event_fields("chaos-kill", name=name, pid=pid)
+            "--kill-every: kill -9 of %s (pid %d)",
+            name,
+            pid,
+            extra=event_fields("chaos-kill", name=name, pid=pid),
         )
         self._processes[name].kill()
         self._processes[name].wait()

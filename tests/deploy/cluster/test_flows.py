@@ -127,7 +127,7 @@ def _stop_cancel_and_change(machine: Machine) -> None:
     assert "runs: `driftline stop added` ends it first" in machine.command(
         "remove", "added", status=1
     )
-    assert "added is over: it was asked to end" in machine.command("stop", "added")
+    assert "added has ended: drained on request" in machine.command("stop", "added")
     assert machine.flow("added")["state"] == "stopped normally"
     changed = ADDED.replace("total + n", "n + total")
     refused = submit(machine, "added", changed, *options, status=1)

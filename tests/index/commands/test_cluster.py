@@ -94,7 +94,7 @@ def test_cluster_service_loses_no_write_when_processes_are_killed_and_scales(
         assert (flow["state"], len(flow["nodes"])) == ("running", 2)
         assert flow["inputs"][0]["state"] == "reading"
         machine.command("savepoint", "web", "--output", tmp_path / "saved", *network)
-        assert "web is over: it was asked to end" in machine.command("stop", "web")
+        assert "web has ended: drained on request" in machine.command("stop", "web")
         assert service.wait() == 0
         log = service.log.read_text()
         assert "driftline stop: draining, new requests are rejected" in log

@@ -79,7 +79,7 @@ def end(tree: ZooKeeperTree, submission: Submission, directory: Path) -> None:
     registry = tree.registry(submission.name)
     state = registry.read()
     assert state is not None
-    outcome = RunOutcome(submission.run, "", "it was asked to end")
+    outcome = RunOutcome(submission.run, "", "drained on request")
     registry.write(state.next(outcome=outcome, incarnation=1, last_session=1, layout=(1, 2, 3)))
 
 
