@@ -1,4 +1,4 @@
-"""Services for tests of clients: in this process, as users start them, and behind a faulty link."""
+"""Services for tests of clients: in this process, as a command, and behind a faulty proxy."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ from urllib.parse import urlsplit
 from driftline.index.documents.schema import load_schema
 from driftline.serve.http.access import Access, new_token
 from driftline.serve.http.operations import HttpSettings
-from tests.index.http.service import Service as InMemory
-from tests.index.http.service import in_a_thread
-from tests.index.truth.service import Service
+from tests.index.http.service import IndexBackend, serve_in_thread
+from tests.index.truth.service import ServiceProcess
 
 SCHEMA = """
 [collections.documents.fields.title]
@@ -35,8 +34,8 @@ kind = "text"
 """
 
 
-class Serving(Service):
-    """A service in a folder, with a schema, tokens, and an address for producers."""
+class ClientTestService(ServiceProcess):
+    """`driftline serve` with a schema, access tokens, and an address for producers."""
 
     def __init__(self, folder: Path) -> None:
         self.zmq = f"ipc://{folder}/producers"
@@ -49,8 +48,8 @@ class Serving(Service):
 
 
 @dataclass(frozen=True)
-class InProcess:
-    """A service in this process, with the same schema and tokens."""
+class InProcessService:
+    """Address and tokens of a service in this process."""
 
     url: str
     token: str
@@ -58,56 +57,56 @@ class InProcess:
 
 
 @contextmanager
-def in_process(folder: Path) -> Iterator[InProcess]:
+def in_process(folder: Path) -> Iterator[InProcessService]:
     token, line = new_token("write", "tests")
     reader, another = new_token("read", "reader")
     (folder / "tokens").write_text(f"{line}\n{another}\n")
     (folder / "schema.toml").write_text(SCHEMA)
     schema, settings = load_schema(folder / "schema.toml"), HttpSettings(Access(folder / "tokens"))
-    with in_a_thread(lambda: InMemory(folder, schema, shards=1), settings) as url:
-        yield InProcess(url, token, reader)
+    with serve_in_thread(lambda: IndexBackend(folder, schema, shards=1), settings) as url:
+        yield InProcessService(url, token, reader)
 
 
 @dataclass(frozen=True)
-class Cut:
-    """What happens to a connection.
+class ConnectionFault:
+    """Fault of a connection.
 
-    `let`: so many bytes of answers come through, then it is cut; `says`: this is the answer, and
-    the service hears nothing.
+    `forward_bytes`: the proxy closes the connection after this many bytes of answers. `response`:
+    the proxy answers this itself, and the service does not receive the request.
     """
 
-    let: int = 0
-    says: bytes = b""
+    forward_bytes: int = 0
+    response: bytes = b""
 
 
-class Proxy:
-    """Between clients and a service: forwards bytes, and does to connections what is planned.
+class FaultyProxy:
+    """Proxy between clients and a service that injects faults into connections; a context manager.
 
-    A context manager. The plans are for the next connections, one each; those behind are forwarded.
+    Each new connection takes the next fault from `faults`; without one it is forwarded unchanged.
     """
 
     def __init__(self, url: str) -> None:
-        there = urlsplit(url)
-        assert there.hostname is not None
-        assert there.port is not None
-        self._there = there.hostname, there.port
-        self.plans: deque[Cut] = deque()
+        target = urlsplit(url)
+        assert target.hostname is not None
+        assert target.port is not None
+        self._address = target.hostname, target.port
+        self.faults: deque[ConnectionFault] = deque()
         self.connections = 0
         self._open: set[socket.socket] = set()
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
         threading.Thread(target=self._accept, daemon=True).start()
 
-    def __enter__(self) -> Proxy:
+    def __enter__(self) -> FaultyProxy:
         return self
 
     def __exit__(self, *error: object) -> None:
         self._listening.shutdown(socket.SHUT_RDWR)
         self._listening.close()
-        self.cut()
+        self.close_all()
 
-    def cut(self) -> None:
-        """Cut all connections."""
+    def close_all(self) -> None:
+        """Close all connections."""
         while self._open:
             _close(self._open.pop())
 
@@ -116,33 +115,33 @@ class Proxy:
             while True:
                 client, _ = self._listening.accept()
                 self.connections += 1
-                plan = self.plans.popleft() if self.plans else None
+                fault = self.faults.popleft() if self.faults else None
                 self._open.add(client)
-                threading.Thread(target=self._serve, args=(client, plan), daemon=True).start()
+                threading.Thread(target=self._serve, args=(client, fault), daemon=True).start()
 
-    def _serve(self, client: socket.socket, plan: Cut | None) -> None:
+    def _serve(self, client: socket.socket, fault: ConnectionFault | None) -> None:
         with suppress(OSError):
-            if plan is not None and plan.says:
+            if fault is not None and fault.response:
                 client.recv(1 << 16)
-                client.sendall(plan.says)
+                client.sendall(fault.response)
                 client.close()
                 return
-            server = socket.create_connection(self._there)
+            server = socket.create_connection(self._address)
             self._open.add(server)
             forward = threading.Thread(target=_pump, args=(client, server), daemon=True)
             forward.start()
-            _pump(server, client, None if plan is None else plan.let)
+            _pump(server, client, None if fault is None else fault.forward_bytes)
 
 
-def _pump(source: socket.socket, target: socket.socket, most: int | None = None) -> None:
-    """Forward until one side ends; `most`: cut both after so many bytes, at the next one."""
-    passed = 0
+def _pump(source: socket.socket, target: socket.socket, bytes_max: int | None = None) -> None:
+    """Forward until one side ends, or close both after `bytes_max` bytes."""
+    sent_bytes = 0
     with suppress(OSError):
         while data := source.recv(1 << 16):
-            if most is not None and passed + len(data) > most:
-                target.sendall(data[: most - passed])
+            if bytes_max is not None and sent_bytes + len(data) > bytes_max:
+                target.sendall(data[: bytes_max - sent_bytes])
                 break
-            passed += len(data)
+            sent_bytes += len(data)
             target.sendall(data)
     _close(source)
     _close(target)
@@ -154,7 +153,7 @@ def _close(end: socket.socket) -> None:
     end.close()
 
 
-def refusal(status: str, body: bytes, *headers: str) -> bytes:
-    """An answer as a service or a proxy before it gives one."""
+def raw_response(status: str, body: bytes, *headers: str) -> bytes:
+    """Return an HTTP response as bytes."""
     lines = [f"HTTP/1.1 {status}", f"Content-Length: {len(body)}", "Connection: close", *headers]
     return "\r\n".join((*lines, "", "")).encode() + body

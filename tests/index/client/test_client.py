@@ -1,4 +1,4 @@
-"""The clients, with a service in this process."""
+"""The synchronous and the asyncio client, with a service in this process."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ from driftline.index.client import (
     Written,
 )
 from driftline.index.client.batches import LINES_MAX
-from tests.index.client.serving import Cut, InProcess, Proxy
+from tests.index.client.serving import ConnectionFault, FaultyProxy, InProcessService
 
 OF_SERVICES = {"numpy", "lark", "starlette", "uvicorn", "snowballstemmer"}
 
 
 @pytest.fixture
-def client(service: InProcess) -> Iterator[IndexClient]:
+def client(service: InProcessService) -> Iterator[IndexClient]:
     with IndexClient(service.url, token=service.token, session=True) as found:
         yield found
 
 
 def word() -> str:
-    """A word that no other test has."""
+    """Return a word that is unique to a test."""
     return f"w{uuid4().hex}"
 
 
@@ -77,9 +77,9 @@ def test_any_text_may_be_an_id(client: IndexClient) -> None:
         assert client.delete(id).id == id
 
 
-def test_pages_are_as_of_one_time_whatever_is_written_meanwhile(client: IndexClient) -> None:
+def test_pages_are_as_of_one_time_despite_later_writes(client: IndexClient) -> None:
     rare = word()
-    labels = [each.label for each in done(client.bulk(documents(rare, 25)))]
+    labels = [each.label for each in all_written(client.bulk(documents(rare, 25)))]
     seen = []
     for page in client.search_all(rare, limit=10, after=max(labels), snippets=False):
         seen.append(page)
@@ -90,7 +90,7 @@ def test_pages_are_as_of_one_time_whatever_is_written_meanwhile(client: IndexCli
     assert {hit.id for page in seen for hit in page.hits} == {f"{rare}-{n}" for n in range(25)}
 
 
-def test_a_bulk_answers_each_line_in_order_and_is_read_as_it_goes(client: IndexClient) -> None:
+def test_bulk_streams_lines_and_results_in_order(client: IndexClient) -> None:
     rare = word()
     taken = 0
 
@@ -134,7 +134,7 @@ def test_bulk_reports_bad_lines_and_writes_the_others(client: IndexClient) -> No
 
 
 def test_errors_have_a_class_and_machine_readable_details(
-    client: IndexClient, service: InProcess
+    client: IndexClient, service: InProcessService
 ) -> None:
     id = word()
     with pytest.raises(QueryRefused) as query:
@@ -182,7 +182,7 @@ def test_changes_can_be_read_from_any_label(client: IndexClient) -> None:
     assert list(client.changes(last.label, until=last.label)) == []
 
 
-async def test_async_client_offers_the_same_operations(service: InProcess) -> None:
+async def test_async_client_offers_the_same_operations(service: InProcessService) -> None:
     rare = word()
     async with AsyncIndexClient(service.url, token=service.token, session=True) as client:
         start = await client.put(rare, {"title": "begin"})
@@ -208,16 +208,16 @@ async def test_async_client_offers_the_same_operations(service: InProcess) -> No
             await client.search("(")
 
 
-def test_a_client_loads_nothing_heavy() -> None:
-    found = loaded("IndexClient, AsyncIndexClient")
+def test_client_import_loads_few_modules() -> None:
+    found = loaded_modules("IndexClient, AsyncIndexClient")
     assert "httpx" in found
     assert not {each.partition(".")[0] for each in found} & {*OF_SERVICES, "lmdb", "zmq"}
     assert not [each for each in found if each.startswith(("driftline.deploy", "driftline.serve"))]
-    assert not {each.partition(".")[0] for each in loaded("IndexProducer")} & OF_SERVICES
+    assert not {each.partition(".")[0] for each in loaded_modules("IndexProducer")} & OF_SERVICES
 
 
-def loaded(names: str) -> list[str]:
-    """The modules that are loaded for public names."""
+def loaded_modules(names: str) -> list[str]:
+    """Return the modules that an import of public names loads."""
     code = f"import sys; from driftline import {names}; print(*sys.modules)"
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -228,7 +228,7 @@ def documents(rare: str, count: int) -> list[Line]:
     return [{"id": f"{rare}-{n}", "title": rare} for n in range(count)]
 
 
-def done(results: Iterator[Written | FailedLine]) -> list[Written]:
+def all_written(results: Iterator[Written | FailedLine]) -> list[Written]:
     found = []
     for each in results:
         assert isinstance(each, Written), each
@@ -236,7 +236,9 @@ def done(results: Iterator[Written | FailedLine]) -> list[Written]:
     return found
 
 
-def test_watch_reports_documents_that_enter_or_leave(service: InProcess, proxy: Proxy) -> None:
+def test_watch_reports_documents_that_enter_or_leave(
+    service: InProcessService, proxy: FaultyProxy
+) -> None:
     rare = f"w{uuid4().hex}"
     with (
         IndexClient(service.url, token=service.token, session=True) as direct,
@@ -256,7 +258,7 @@ def test_watch_reports_documents_that_enter_or_leave(service: InProcess, proxy: 
             direct.put(f"{rare}{n}", {"title": rare, "year": n})
             ceases = direct.delete(f"{rare}{n}")
             expected.append(WatchEvent(ceases.label, f"{rare}{n}", "left", rare))
-        proxy.plans.extend(Cut(200 + 60 * n) for n in range(20))
+        proxy.faults.extend(ConnectionFault(200 + 60 * n) for n in range(20))
         with client.watch_events(rare, stored.label) as events:
             assert [next(events) for _ in expected] == expected
             assert proxy.connections > 3
@@ -265,7 +267,7 @@ def test_watch_reports_documents_that_enter_or_leave(service: InProcess, proxy: 
             direct.get_watch(rare)
 
 
-async def test_the_client_for_asyncio_has_watches_as_well(service: InProcess) -> None:
+async def test_async_client_supports_watches(service: InProcessService) -> None:
     rare = f"w{uuid4().hex}"
     async with AsyncIndexClient(service.url, token=service.token, session=True) as client:
         stored = await client.put_watch(rare, rare, wait="visible")

@@ -1,5 +1,4 @@
-"""Clients whose connections break, and services that are busy: what is read, written and followed
-is the same as if nothing had happened."""
+"""Clients with broken connections and busy services: the results are the same as without faults."""
 
 from __future__ import annotations
 
@@ -17,20 +16,20 @@ from driftline.index.client.errors import (
     error_of_response,
     parse_error,
 )
-from tests.index.client.serving import Cut, InProcess, Proxy, refusal
+from tests.index.client.serving import ConnectionFault, FaultyProxy, InProcessService, raw_response
 
 BUSY = b'{"error":{"code":"busy","message":"later"}}'
 
 
 @pytest.fixture
-def client(service: InProcess, proxy: Proxy) -> Iterator[IndexClient]:
-    """A client behind the proxy."""
+def client(service: InProcessService, proxy: FaultyProxy) -> Iterator[IndexClient]:
+    """Return a client that uses the proxy."""
     with IndexClient(proxy.url, token=service.token, session=True) as found:
         yield found
 
 
 @pytest.fixture
-def direct(service: InProcess) -> Iterator[IndexClient]:
+def direct(service: InProcessService) -> Iterator[IndexClient]:
     with IndexClient(service.url, token=service.token, session=True) as found:
         yield found
 
@@ -40,7 +39,7 @@ def word() -> str:
 
 
 def changes_since(direct: IndexClient, label: str, until: str) -> list[Change]:
-    """All changes behind a label, up to that with another one."""
+    """Return all changes after a label, up to and including another one."""
     found = []
     with direct.changes(label) as changes:
         for change in changes:
@@ -50,17 +49,17 @@ def changes_since(direct: IndexClient, label: str, until: str) -> list[Change]:
     raise AssertionError
 
 
-def test_a_write_whose_answer_is_lost_is_done_once(
-    client: IndexClient, direct: IndexClient, proxy: Proxy
+def test_write_with_a_lost_answer_is_applied_once(
+    client: IndexClient, direct: IndexClient, proxy: FaultyProxy
 ) -> None:
     id = word()
     begin = direct.put(id, {"year": 0}).label
-    proxy.plans.extend([Cut(0), Cut(20), Cut(100)])
+    proxy.faults.extend([ConnectionFault(0), ConnectionFault(20), ConnectionFault(100)])
     written = client.put(id, {"year": 1}, if_label=begin)
     assert written.repeated
     assert proxy.connections == 4
-    proxy.cut()
-    proxy.plans.append(Cut(0))
+    proxy.close_all()
+    proxy.faults.append(ConnectionFault(0))
     gone = client.delete(id)
     assert gone.repeated
     end = direct.put(id, {"year": 2}).label
@@ -68,12 +67,12 @@ def test_a_write_whose_answer_is_lost_is_done_once(
     assert [each.label for each in received] == [written.label, gone.label, end]
 
 
-def test_a_write_without_a_key_is_sent_once_only(
-    client: IndexClient, direct: IndexClient, proxy: Proxy
+def test_write_without_a_key_is_not_retried(
+    client: IndexClient, direct: IndexClient, proxy: FaultyProxy
 ) -> None:
     id = word()
     begin = direct.put(id, {"year": 0}).label
-    proxy.plans.append(Cut(0))
+    proxy.faults.append(ConnectionFault(0))
     with pytest.raises(ServiceUnavailable):
         client.put(id, {"year": 1}, key="")
     end = direct.put(id, {"year": 2}).label
@@ -81,24 +80,34 @@ def test_a_write_without_a_key_is_sent_once_only(
     assert proxy.connections == 1
 
 
-def test_reads_are_tried_again(client: IndexClient, direct: IndexClient, proxy: Proxy) -> None:
+def test_reads_are_retried(client: IndexClient, direct: IndexClient, proxy: FaultyProxy) -> None:
     id = word()
     direct.put(id, {"title": id}, wait="visible")
-    proxy.plans.extend([Cut(0), Cut(150), Cut(says=refusal("503 Service Unavailable", b"gone"))])
+    proxy.faults.extend(
+        [
+            ConnectionFault(0),
+            ConnectionFault(150),
+            ConnectionFault(response=raw_response("503 Service Unavailable", b"gone")),
+        ]
+    )
     assert client.count(id).total == 1
     assert proxy.connections == 4
 
 
 def test_client_waits_for_retry_after(
-    service: InProcess, client: IndexClient, direct: IndexClient, proxy: Proxy
+    service: InProcessService, client: IndexClient, direct: IndexClient, proxy: FaultyProxy
 ) -> None:
     direct.put("1", {"title": "Tea"}, wait="visible")
-    proxy.plans.append(Cut(says=refusal("429 Too Many Requests", BUSY, "Retry-After: 1")))
+    proxy.faults.append(
+        ConnectionFault(response=raw_response("429 Too Many Requests", BUSY, "Retry-After: 1"))
+    )
     began = monotonic()
     client.get("1")
     assert monotonic() - began >= 1
-    proxy.plans.append(Cut(says=refusal("429 Too Many Requests", BUSY, "Retry-After: 60")))
-    proxy.cut()
+    proxy.faults.append(
+        ConnectionFault(response=raw_response("429 Too Many Requests", BUSY, "Retry-After: 60"))
+    )
+    proxy.close_all()
     with IndexClient(proxy.url, token=service.token, retry_s=5) as hasty:
         with pytest.raises(Busy) as busy:
             hasty.get("1")
@@ -106,16 +115,18 @@ def test_client_waits_for_retry_after(
         assert monotonic() - began < 20
 
 
-def test_client_with_zero_retry_time_does_not_retry(service: InProcess, proxy: Proxy) -> None:
-    proxy.plans.append(Cut(0))
+def test_client_with_zero_retry_time_does_not_retry(
+    service: InProcessService, proxy: FaultyProxy
+) -> None:
+    proxy.faults.append(ConnectionFault(0))
     with IndexClient(proxy.url, token=service.token, retry_s=0) as client:
         with pytest.raises(ServiceUnavailable):
             client.get("1")
         assert proxy.connections == 1
 
 
-def test_events_come_once_and_in_order_wherever_the_connection_breaks(
-    client: IndexClient, direct: IndexClient, proxy: Proxy
+def test_events_arrive_once_in_order_despite_broken_connections(
+    client: IndexClient, direct: IndexClient, proxy: FaultyProxy
 ) -> None:
     id = word()
     begin = direct.put(id, {"year": 0}).label
@@ -123,7 +134,8 @@ def test_events_come_once_and_in_order_wherever_the_connection_breaks(
     written = [each.label for each in direct.bulk(lines) if isinstance(each, Written)]
     expected = changes_since(direct, begin, written[-1])
     assert len(expected) == 60
-    proxy.plans.extend(Cut(200 + 37 * n) for n in range(40))  # headers have some 200 bytes
+    # The headers take about 200 bytes.
+    proxy.faults.extend(ConnectionFault(200 + 37 * n) for n in range(40))
     with client.changes(begin) as changes:
         assert [next(changes) for _ in expected] == expected
         assert proxy.connections > 10
@@ -131,26 +143,34 @@ def test_events_come_once_and_in_order_wherever_the_connection_breaks(
         assert next(changes).label == late.label
 
 
-def test_a_stream_from_now_on_has_no_gap(
-    client: IndexClient, direct: IndexClient, proxy: Proxy
+def test_stream_from_now_has_no_gap_after_a_reconnect(
+    client: IndexClient, direct: IndexClient, proxy: FaultyProxy
 ) -> None:
-    """The connection breaks before the first event, which comes while there is none."""
+    """The connection breaks before the first event, which happens before the reconnect."""
     changes = client.changes()
-    proxy.cut()
-    proxy.plans.extend([Cut(0), Cut(0)])
+    proxy.close_all()
+    proxy.faults.extend([ConnectionFault(0), ConnectionFault(0)])
     written = direct.put(word(), {"year": 1})
     with changes:
         assert next(changes).label == written.label
     assert proxy.connections == 4
 
 
-def test_a_bulk_whose_answers_are_cut_is_done_once(
-    client: IndexClient, direct: IndexClient, proxy: Proxy
+def test_bulk_with_truncated_answers_is_applied_once(
+    client: IndexClient, direct: IndexClient, proxy: FaultyProxy
 ) -> None:
     id = word()
     begin = direct.put(id, {"year": 0}).label
     lines: list[Line] = [{"id": f"{id}{n % 20}", "year": n} for n in range(60)]
-    proxy.plans.extend([Cut(0), Cut(300), Cut(2000), Cut(1500), Cut(4000)])
+    proxy.faults.extend(
+        [
+            ConnectionFault(0),
+            ConnectionFault(300),
+            ConnectionFault(2000),
+            ConnectionFault(1500),
+            ConnectionFault(4000),
+        ]
+    )
     results = list(client.bulk(lines))
     labels = [each.label for each in results if isinstance(each, Written)]
     assert [each.id for each in results] == [line["id"] for line in lines if isinstance(line, dict)]
@@ -162,17 +182,17 @@ def test_a_bulk_whose_answers_are_cut_is_done_once(
 
 
 async def test_async_client_resumes_after_broken_connections(
-    service: InProcess, direct: IndexClient, proxy: Proxy
+    service: InProcessService, direct: IndexClient, proxy: FaultyProxy
 ) -> None:
     id = word()
     begin = direct.put(id, {"year": 0}).label
     async with AsyncIndexClient(proxy.url, token=service.token) as client:
-        proxy.plans.append(Cut(0))
+        proxy.faults.append(ConnectionFault(0))
         assert (await client.put(id, {"year": 1})).repeated
         lines: list[Line] = [{"id": f"{id}{n}", "year": n} for n in range(30)]
         assert len([each async for each in client.bulk(lines)]) == 30
     async with AsyncIndexClient(proxy.url, token=service.token) as client:
-        proxy.plans.extend(Cut(200 + 50 * n) for n in range(20))
+        proxy.faults.extend(ConnectionFault(200 + 50 * n) for n in range(20))
         async with client.changes(begin) as changes:
             received = [await anext(changes) for _ in range(31)]
         assert received == changes_since(direct, begin, received[-1].label)

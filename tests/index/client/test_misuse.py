@@ -1,5 +1,4 @@
-"""Clients that are made or called in a wrong way: each error is a ServiceError, comes at once, and
-says what to do."""
+"""Invalid uses of clients: each raises a ServiceError at once, which says what to do."""
 
 from __future__ import annotations
 
@@ -17,10 +16,10 @@ from starlette.types import Receive, Scope, Send
 
 from driftline import AsyncIndexClient, IndexClient
 from driftline.index.client import Invalid, ServiceError, ServiceUnavailable
-from tests.index.client.serving import InProcess
+from tests.index.client.serving import InProcessService
 
 AT_ONCE_S = 5.0
-"""A request is tried again for 30 s."""
+"""Much less than the 30 s for which a client retries a request."""
 
 
 @pytest.mark.parametrize("client", [IndexClient, AsyncIndexClient])
@@ -41,7 +40,7 @@ def test_client_rejects_invalid_arguments(client: Callable[..., object]) -> None
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of one's own, with its key beside it."""
+    """Create a self-signed certificate, with its key in the same directory."""
     path = tmp_path_factory.mktemp("certificate") / "certificate.pem"
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
@@ -53,7 +52,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 async def counts(scope: Scope, receive: Receive, send: Send) -> None:
-    """A service that has found nothing, whatever it is asked."""
+    """Answer every request with a total of 0."""
     content = b'{"at": "00000000000000", "total": 0}'
     headers = [(b"content-length", b"%d" % len(content))]
     await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -62,7 +61,7 @@ async def counts(scope: Scope, receive: Receive, send: Send) -> None:
 
 @pytest.fixture(scope="module")
 def with_tls(certificate: Path) -> Iterator[str]:
-    """The address of a service with the certificate."""
+    """Run a service with the certificate and yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         key = str(certificate.with_suffix(".key"))
         config = uvicorn.Config(
@@ -77,7 +76,7 @@ def with_tls(certificate: Path) -> Iterator[str]:
 
 
 def test_tls_mismatch_is_reported_without_retries(
-    with_tls: str, certificate: Path, service: InProcess
+    with_tls: str, certificate: Path, service: InProcessService
 ) -> None:
     began = monotonic()
     with IndexClient(with_tls) as client, pytest.raises(ServiceUnavailable, match="verify=ssl"):
@@ -119,7 +118,7 @@ def test_invalid_text_argument_is_rejected_before_sending() -> None:
                 call(index)
 
 
-def test_closed_client_raises_an_error(service: InProcess) -> None:
+def test_closed_client_raises_an_error(service: InProcessService) -> None:
     index = IndexClient(service.url, token=service.token)
     other = index.collection("strict")
     index.close()
@@ -133,7 +132,7 @@ def test_closed_client_raises_an_error(service: InProcess) -> None:
             call()
 
 
-def test_single_string_is_accepted_as_one_field(service: InProcess) -> None:
+def test_single_string_is_accepted_as_one_field(service: InProcessService) -> None:
     with IndexClient(service.url, token=service.token, session=True) as index:
         index.put("misuse", {"title": "alone", "tags": ["a"]})
         found = index.search("title:alone", fields="title", facets="tags")

@@ -1,5 +1,5 @@
-"""Clients of a service as users start it: writes over ZeroMQ, what the page about the client shows,
-and a service that is killed and started again."""
+"""Clients of `driftline serve`: writes over ZeroMQ, the examples of the client page, and a restart
+after a kill."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ import pytest
 from driftline import IndexClient, IndexProducer, Producer
 from driftline.index.client import Change, Line, Written
 from driftline.index.documents.writes import WatchWrite, Write
-from tests.index.client.serving import Serving
+from tests.index.client.serving import ClientTestService
 from tests.index.truth.service import served
 from tests.test_docs import SERVED, blocks
 
 
 @pytest.fixture(scope="module")
-def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
-    found = Serving(tmp_path_factory.mktemp("service"))
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClientTestService]:
+    found = ClientTestService(tmp_path_factory.mktemp("service"))
     with served(found):
         yield found
 
 
 @pytest.fixture
-def client(service: Serving) -> IndexClient:
+def client(service: ClientTestService) -> IndexClient:
     return IndexClient(service.url, token=service.token)
 
 
@@ -52,15 +52,15 @@ BAD: list[object] = [
 ]
 
 
-def test_writes_are_taken_once_and_can_be_read_after_their_label(
-    service: Serving, client: IndexClient
+def test_writes_are_applied_once_and_readable_after_their_label(
+    service: ClientTestService, client: IndexClient
 ) -> None:
     name = f"p{uuid4().hex}"
     begin = client.put(name, {"year": 0}).label
     with IndexProducer(service.zmq, name) as producer:
         for n in range(600):
             producer.put(f"{name}-{n % 150}", {"title": name, "year": n})
-        producer.put(name, {"year": 1}, if_label="none")  # does not hold
+        producer.put(name, {"year": 1}, if_label="none")  # the condition does not hold
         producer.put(name, {"year": 2}, if_label=begin)
         producer.flush()
         assert producer.acknowledged == 602
@@ -80,7 +80,9 @@ def test_writes_are_taken_once_and_can_be_read_after_their_label(
     assert [each.document["year"] for each in received if each.document] == [*range(600), 2]
 
 
-def test_invalid_records_become_dead_letters(service: Serving, client: IndexClient) -> None:
+def test_invalid_records_become_dead_letters(
+    service: ClientTestService, client: IndexClient
+) -> None:
     def dead_letters() -> int:
         bearer = {"Authorization": f"Bearer {service.token}"}
         text = httpx.get(f"{service.url}/metrics", headers=bearer).text
@@ -93,7 +95,8 @@ def test_invalid_records_become_dead_letters(service: Serving, client: IndexClie
     with Producer(service.zmq, name) as producer:
         for record in BAD:
             producer.send(record)
-        producer.send(WatchWrite("documents", name, "(tea").record())  # it matches nothing
+        # The service stores a watch with an invalid query; it matches nothing.
+        producer.send(WatchWrite("documents", name, "(tea").record())
         producer.send(Write("documents", name, {"year": 1}).record())
         producer.flush()
         assert producer.acknowledged == len(BAD) + 2
@@ -108,8 +111,8 @@ def test_invalid_records_become_dead_letters(service: Serving, client: IndexClie
     assert client.get(name, after=changes.at).document == {"year": 1}
 
 
-def test_session_reads_its_own_writes(service: Serving) -> None:
-    """Without a key a write is answered before anybody sees it."""
+def test_session_reads_its_own_writes(service: ClientTestService) -> None:
+    """A write without a key is answered before it is visible."""
     with IndexClient(service.url, token=service.token, session=True) as client:
         rare = f"w{uuid4().hex}"
         for n in range(10):
@@ -118,7 +121,7 @@ def test_session_reads_its_own_writes(service: Serving) -> None:
 
 
 def test_python_blocks_on_page_run(
-    service: Serving,
+    service: ClientTestService,
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -139,7 +142,7 @@ def test_python_blocks_on_page_run(
     index.close()
 
 
-def test_a_killed_service_has_each_write_once_when_it_is_back(service: Serving) -> None:
+def test_killed_service_has_each_write_once_after_a_restart(service: ClientTestService) -> None:
     bulk: list[Line] = [{"id": f"b{n}", "year": n} for n in range(400)]
     with (
         IndexClient(service.url, token=service.token) as client,
@@ -150,19 +153,19 @@ def test_a_killed_service_has_each_write_once_when_it_is_back(service: Serving) 
         sending = Thread(target=_send, args=(service, 400))
         sending.start()
         labels: list[str] = []
-        again = Thread()
-        again.start()
+        restart = Thread()
+        restart.start()
         for number, result in enumerate(client.bulk(bulk)):
             if number in (100, 300):
-                again.join()
+                restart.join()
                 service.kill()
-                again = Thread(target=service.start)
-                again.start()
+                restart = Thread(target=service.start)
+                restart.start()
             assert isinstance(result, Written), result
             labels.append(result.label)
         single = client.put("one", {"year": 1}, if_label="none")
         sending.join()
-        again.join()
+        restart.join()
         received = [next(changes) for _ in range(801)]
         assert len({each.label for each in received}) == 801
         assert [each.label for each in received] == sorted(each.label for each in received)
@@ -173,7 +176,7 @@ def test_a_killed_service_has_each_write_once_when_it_is_back(service: Serving) 
         assert [each.label for each in by_kind["o"]] == [single.label]
 
 
-def _send(serving: Serving, count: int) -> None:
+def _send(serving: ClientTestService, count: int) -> None:
     with IndexProducer(serving.zmq, "sender") as producer:
         for n in range(count):
             producer.put(f"p{n}", {"year": n})

@@ -1,4 +1,4 @@
-"""`driftline serve` on a cluster of one machine: agents run the master and the nodes."""
+"""`driftline serve` on a single-machine cluster: agents run the master and the nodes."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import httpx
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from tests.deploy.cluster.machine import COMMAND, Machine
 from tests.deploy.local.command import driftline as run
-from tests.index.truth.service import Service
+from tests.index.truth.service import ServiceProcess
 from tests.zookeepers import Ensemble
 
 WITHIN_S = 90.0
-"""A read waits for 10 s for its T; on a busy machine the nodes may need longer to start again."""
+"""A read waits 10 s for its T; on a busy machine the restart of a node may take longer."""
 
 
 @contextmanager
-def served(machine: Machine, *options: str) -> Iterator[Service]:
-    """A service on the cluster, which has begun."""
-    service = Service(machine.folder / "web", *machine.place, "--name", "web", *options)
+def served(machine: Machine, *options: str) -> Iterator[ServiceProcess]:
+    """Start a service on the cluster."""
+    service = ServiceProcess(machine.folder / "web", *machine.place, "--name", "web", *options)
     try:
         service.start()
         yield service
@@ -31,10 +31,10 @@ def served(machine: Machine, *options: str) -> Iterator[Service]:
         service.close()
 
 
-class Client:
-    """Puts documents, and knows what has to be found."""
+class AcknowledgedWrites:
+    """Client that puts documents and remembers the acknowledged labels."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: ServiceProcess) -> None:
         self.service = service
         self.labels: dict[str, str] = {}
 
@@ -45,7 +45,7 @@ class Client:
             self.labels[id] = response.json()["label"]
 
     def check(self) -> None:
-        """All that was acknowledged is found, and in the stream once."""
+        """Check that searches and the change stream contain all acknowledged writes once."""
         with httpx.Client(base_url=self.service.url, timeout=30.0) as http:
             last = max(self.labels.values())
             search, until = f"/search?q=word&limit=100&after={last}", monotonic() + WITHIN_S
@@ -66,19 +66,19 @@ def test_cluster_service_loses_no_write_when_processes_are_killed_and_scales(
     tmp_path: Path, zookeeper: Ensemble
 ) -> None:
     keys = tmp_path / "keys"
-    made = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
-    subprocess.run(made, check=True, stdout=subprocess.DEVNULL)
+    make_keys = COMMAND, "keys", str(keys), "--hosts", "a", "--consumer", "journal=*"
+    subprocess.run(make_keys, check=True, stdout=subprocess.DEVNULL)
     network = "--bind", "127.0.0.1", "--keys", str(keys / "a.key")
-    own = *network, "--journal-key", str(keys / "journal.key")
-    asks = TransportConfig("tcp", "127.0.0.1", keys=str(keys / "a.key"))
-    agents = Machine(tmp_path, zookeeper, ("master", "node"), network, network=asks)
-    with agents as machine, served(machine, *own) as service:
-        client = Client(service)
+    options = *network, "--journal-key", str(keys / "journal.key")
+    client_network = TransportConfig("tcp", "127.0.0.1", keys=str(keys / "a.key"))
+    agents = Machine(tmp_path, zookeeper, ("master", "node"), network, network=client_network)
+    with agents as machine, served(machine, *options) as service:
+        client = AcknowledgedWrites(service)
         client.put("a")
         service.kill()
         service.start()  # the flow is still running
         client.put("b")
-        service.parts()["journal"].kill()
+        service.processes()["journal"].kill()
         client.put("without-journal")
         client.check()
         for kind in ("node", "master"):

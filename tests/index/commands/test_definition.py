@@ -1,4 +1,4 @@
-"""The schema of an index stays with its state directory, whatever is removed there."""
+"""Schema of an index in its state directory, and files that are missing there."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def schema_file(tmp_path: Path) -> Path:
     return file
 
 
-def test_a_schema_that_was_removed_is_not_replaced(schema_file: Path, tmp_path: Path) -> None:
+def test_missing_schema_is_rejected_and_not_replaced(schema_file: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / "schema.toml").unlink()
     for schema in (None, schema_file):
@@ -43,9 +43,7 @@ def test_a_schema_that_was_removed_is_not_replaced(schema_file: Path, tmp_path: 
     assert not (state / "schema.toml").exists()
 
 
-def test_a_schema_is_kept_if_the_module_beside_it_was_removed(
-    schema_file: Path, tmp_path: Path
-) -> None:
+def test_schema_is_kept_if_the_flow_module_is_missing(schema_file: Path, tmp_path: Path) -> None:
     state = tmp_path / "state"
     (state / "index_flow.py").unlink()
     schema_file.write_text(SCHEMA.replace("articles", "others"))
@@ -55,14 +53,14 @@ def test_a_schema_is_kept_if_the_module_beside_it_was_removed(
     assert set(schema_in(state).collections) == {"articles"}
 
 
-# The flow as a wheel.
+# The wheel of the flow.
 
 ARTICLE = Write("articles", "1", {"title": "Running"})
 DOCUMENT = Write("documents", "1", {"title": "Running"})
 
 
-def made_by(wheel: Path) -> Flow:
-    """The flow that a host imports from a wheel."""
+def flow_of_wheel(wheel: Path) -> Flow:
+    """Return the flow that a host imports from a wheel."""
     check_wheel(wheel)
     name, _, flow = WHEEL_FLOW.partition(":")
     spec = zipimporter(str(wheel)).find_spec(name)
@@ -78,13 +76,13 @@ def made_by(wheel: Path) -> Flow:
 def check(state: Path, schema: Path | None, write: Write) -> None:
     here = load_flow(define(state, schema))
     wheel = write_wheel(state)
-    there = made_by(wheel)
+    there = flow_of_wheel(wheel)
     assert make_plan(here).identity() == make_plan(there).identity()
     outputs = [list(run_reference(flow, [[write.record()]])) for flow in (here, there)]
     assert outputs[0] == outputs[1] != []
     data = wheel.read_bytes()
     wheel.unlink()
-    assert write_wheel(state).read_bytes() == data, "the same schema gives the same bytes"
+    assert write_wheel(state).read_bytes() == data, "the same schema must produce the same bytes"
 
 
 def test_host_builds_the_same_flow_from_the_schema(schema_file: Path, tmp_path: Path) -> None:

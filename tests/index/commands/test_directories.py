@@ -1,5 +1,4 @@
-"""The state directory of a service: moved, verified, or with a part that does not belong to the
-others."""
+"""State directory of a service: moved, verified, or with parts that do not belong together."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from driftline.index.commands.definition import define, pin_searcher_count
 from driftline.index.commands.verify import verify
 from driftline.serve.journal.entries import SegmentHeader
 from driftline.serve.running.directories import open_service
-from tests.index.truth.service import Service
+from tests.index.truth.service import ServiceProcess
 
 Change = Callable[[Path], object]
 
@@ -34,11 +33,11 @@ def run_verify(directory: Path) -> Result:
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
-    """What a service has left that was killed while its node stood still; and, moved elsewhere,
-    what it has left when it was started again there and ended normally."""
+def state_directories(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]]:
+    """Yield two state directories: of a service killed while its node was suspended, and a copy of
+    it, in which the service was started again and shut down normally."""
     base = tmp_path_factory.mktemp("left")
-    service, moved = Service(base / "state"), Service(base / "moved")
+    service, moved = ServiceProcess(base / "state"), ServiceProcess(base / "moved")
     try:
         service.start()
         with IndexClient(service.url) as index:
@@ -46,12 +45,12 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]
                 index.put(str(i), {"title": f"Tea {i}"})
             running = run_verify(base / "state")
             assert running.exit_code == 3, running.output
-            node = service.parts()["node-0"]
+            node = service.processes()["node-0"]
             node.suspend()
             put = httpx.put(f"{service.url}/documents/new", json={"title": "acknowledged"})
             assert put.status_code == 200
         service.kill()
-        with suppress(psutil.NoSuchProcess):  # it is killed with its parent, though it is stopped
+        with suppress(psutil.NoSuchProcess):  # it may have died with its parent, although suspended
             node.kill()
         node.wait()
         shutil.copytree(base / "state", base / "moved")
@@ -60,7 +59,7 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]
             index.put("newer", {"title": "written"})
             assert index.count("acknowledged").total == 1
             assert index.count("tea").total == 100
-        assert moved.end() == 0
+        assert moved.terminate() == 0
         yield base / "state", base / "moved"
     finally:
         service.close()
@@ -68,12 +67,12 @@ def left(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]
 
 
 @pytest.fixture
-def ended(left: tuple[Path, Path]) -> Path:
-    return left[1]
+def cleanly_stopped(state_directories: tuple[Path, Path]) -> Path:
+    return state_directories[1]
 
 
-def opened(state: Path) -> None:
-    """What a start does before any process is started."""
+def check_start(state: Path) -> None:
+    """Run the checks of a start without starting processes."""
     flow = load_flow(define(state, None))
     open_service(state, flow, make_plan(flow), 1, accept_changed_code=True)
 
@@ -89,7 +88,7 @@ def test_number_of_searchers_cannot_change(tmp_path: Path) -> None:
         pin_searcher_count(tmp_path, None)
 
 
-def removed(name: str) -> Change:
+def remove_part(name: str) -> Change:
     def remove(state: Path) -> None:
         path = state / name
         shutil.rmtree(path) if path.is_dir() else path.unlink()
@@ -97,12 +96,12 @@ def removed(name: str) -> Change:
     return remove
 
 
-def written(name: str, data: bytes = b"\xff\x00") -> Change:
+def write_file(name: str, data: bytes = b"\xff\x00") -> Change:
     return lambda state: (state / name).write_bytes(data)
 
 
-def flipped(name: str) -> Change:
-    """One bit in the middle of a file is another; `name`: a pattern, of which the first counts."""
+def flip_bit(name: str) -> Change:
+    """Flip a bit in the middle of a file, the first one that matches a pattern."""
 
     def flip(state: Path) -> None:
         path = min(state.glob(name))
@@ -113,29 +112,29 @@ def flipped(name: str) -> Change:
     return flip
 
 
-def cut(name: str) -> Change:
-    """The end of a file is missing."""
+def truncate_file(name: str) -> Change:
+    """Truncate a file by one byte."""
     return lambda state: replace_file(state / name, (state / name).read_bytes()[:-1])
 
 
 MISMATCHES: list[tuple[Change, str]] = [
-    (removed("input-0"), r"input-0 \(the log of input 0\) is empty or missing"),
-    (removed("journal"), r"journal \(the journal\) is empty or missing"),
-    (removed("registry"), "registry is not there: it was removed"),
-    (removed("journal/.driftline/identity"), "identity, which .* is missing"),
-    (written("journal/.driftline/identity"), "identity, which names the flow .* is damaged"),
-    (written("journal/segment-00000000"), "segment-00000000 is damaged at byte 0"),
+    (remove_part("input-0"), r"input-0 \(the log of input 0\) is empty or missing"),
+    (remove_part("journal"), r"journal \(the journal\) is empty or missing"),
+    (remove_part("registry"), "registry is not there: it was removed"),
+    (remove_part("journal/.driftline/identity"), "identity, which .* is missing"),
+    (write_file("journal/.driftline/identity"), "identity, which names the flow .* is damaged"),
+    (write_file("journal/segment-00000000"), "segment-00000000 is damaged at byte 0"),
 ]
 
 
 def test_mismatched_state_directory_is_rejected_with_remedies(
-    left: tuple[Path, Path], tmp_path: Path
+    state_directories: tuple[Path, Path], tmp_path: Path
 ) -> None:
     for number, (change, said) in enumerate(MISMATCHES):
-        copy = shutil.copytree(left[0], tmp_path / str(number))
+        copy = shutil.copytree(state_directories[0], tmp_path / str(number))
         change(copy)
         with pytest.raises(StateMismatch, match=said) as refused:
-            opened(copy)
+            check_start(copy)
         text = str(refused.value)
         assert "restore the whole state directory of the service from one copy, or remove" in text
         assert "--output" not in text
@@ -153,9 +152,9 @@ def read(state: Path) -> dict[str, bytes]:
     }
 
 
-def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) -> None:
-    before = read(ended)
-    done = run_verify(ended)
+def test_verify_checks_all_parts_and_changes_nothing(cleanly_stopped: Path) -> None:
+    before = read(cleanly_stopped)
+    done = run_verify(cleanly_stopped)
     assert (done.exit_code, done.stderr) == (0, "")
     *parts, _ = done.stdout.splitlines()
     words = [part.split() for part in parts]
@@ -163,29 +162,33 @@ def test_all_parts_of_a_service_are_checked_and_nothing_is_changed(ended: Path) 
         ("ok", "node-0"), ("ok", "input-0"), ("ok", "journal"), ("ok", "documents-0"),
     ]  # fmt: skip
     assert re.search("a checkpoint and [12] segments?$", parts[-1])
-    part = run_verify(ended / "journal")
-    assert f"is a part of a state directory: verify {ended}" in f"{part.exception}"
-    assert read(ended) == before
+    part = run_verify(cleanly_stopped / "journal")
+    assert f"is a part of a state directory: verify {cleanly_stopped}" in f"{part.exception}"
+    assert read(cleanly_stopped) == before
 
 
 DAMAGES: list[tuple[Change, str, str]] = [
-    (flipped("journal/segment-00000000"), "segment-00000000 is damaged at byte", "is rejected"),
+    (flip_bit("journal/segment-00000000"), "segment-00000000 is damaged at byte", "is rejected"),
     (
-        cut("journal/segment-00000000"),
+        truncate_file("journal/segment-00000000"),
         "of an incomplete record, which the next opening removes",
         "resumes",
     ),
-    (removed("journal/segment-00000000"), "all its segments are gone", "is rejected"),
-    (removed("journal/.driftline/barrier-0.owner"), "(the journal) is empty or missing", "is rej"),
-    (flipped("documents-0/checkpoint"), "; it is rebuilt", "resumes"),
-    (removed("documents-0/checkpoint"), "is missing; it is rebuilt", "resumes"),
-    (flipped("documents-0/*.segment"), "; it is rebuilt", "resumes"),
+    (remove_part("journal/segment-00000000"), "all its segments are gone", "is rejected"),
+    (
+        remove_part("journal/.driftline/barrier-0.owner"),
+        "(the journal) is empty or missing",
+        "is rej",
+    ),
+    (flip_bit("documents-0/checkpoint"), "; it is rebuilt", "resumes"),
+    (remove_part("documents-0/checkpoint"), "is missing; it is rebuilt", "resumes"),
+    (flip_bit("documents-0/*.segment"), "; it is rebuilt", "resumes"),
 ]
 
 
-def test_verify_names_damage_and_its_consequence(ended: Path, tmp_path: Path) -> None:
+def test_verify_names_damage_and_its_consequence(cleanly_stopped: Path, tmp_path: Path) -> None:
     for number, (change, said, end) in enumerate(DAMAGES):
-        state = shutil.copytree(ended, tmp_path / str(number))
+        state = shutil.copytree(cleanly_stopped, tmp_path / str(number))
         change(state)
         done = run_verify(state)
         assert done.exit_code == 1, done.stdout
@@ -196,15 +199,17 @@ def test_verify_names_damage_and_its_consequence(ended: Path, tmp_path: Path) ->
         assert "--fresh" not in done.stdout
 
 
-def test_verify_refuses_if_a_missing_part_cannot_be_rebuilt(ended: Path, tmp_path: Path) -> None:
-    """The journal has dropped its beginning."""
-    for name in ("checkpoint", min((ended / "documents-0").glob("*.segment")).name):
-        state = shutil.copytree(ended, tmp_path / name)
+def test_verify_rejects_a_missing_part_that_cannot_be_rebuilt(
+    cleanly_stopped: Path, tmp_path: Path
+) -> None:
+    """A missing part is not rebuildable if the journal no longer has its first records."""
+    for name in ("checkpoint", min((cleanly_stopped / "documents-0").glob("*.segment")).name):
+        state = shutil.copytree(cleanly_stopped, tmp_path / name)
         first = state / "journal/segment-00000000"
         header = header_of(first.parent, 0)
         assert SegmentHeader.decode(header) == SegmentHeader()
         later = framed(SegmentHeader(time=7).encode(), 0, 0, 0)
-        assert len(later) == HEAD_BYTES + len(header), "7 takes as many bytes as 0"
+        assert len(later) == HEAD_BYTES + len(header), "both headers must have the same size"
         replace_file(first, later + first.read_bytes()[len(later) :])
         assert run_verify(state).exit_code == 0
         (state / "documents-0" / name).unlink()
@@ -215,13 +220,13 @@ def test_verify_refuses_if_a_missing_part_cannot_be_rebuilt(ended: Path, tmp_pat
         assert "The same command is rejected" in ending
 
 
-def test_verify_checks_the_service_definition_files(ended: Path, tmp_path: Path) -> None:
+def test_verify_checks_the_service_definition_files(cleanly_stopped: Path, tmp_path: Path) -> None:
     for change, name in (
-        (written("searchers", b"seven"), "searchers"),
-        (written("schema.toml", b"garbage ["), "schema.toml"),
-        (removed("registry"), "registry"),
+        (write_file("searchers", b"seven"), "searchers"),
+        (write_file("schema.toml", b"garbage ["), "schema.toml"),
+        (remove_part("registry"), "registry"),
     ):
-        state = shutil.copytree(ended, tmp_path / name)
+        state = shutil.copytree(cleanly_stopped, tmp_path / name)
         change(state)
         done = run_verify(state)
         assert done.exit_code == 1

@@ -1,4 +1,4 @@
-"""A service on one host, master and node on another one: links fail, hosts die, nothing is lost.
+"""Service on one host, master and node on another one: no write is lost if links or hosts fail.
 
 pytest -m soak -n 0 tests/index/commands/test_hosts.py
 """
@@ -21,8 +21,8 @@ LONGER_THAN_A_SESSION_S = 6.0
 ACCESS = {"Authorization": "Bearer t"}
 
 
-class Remote:
-    """`driftline serve` on a host, and what it has acknowledged."""
+class RemoteService:
+    """`driftline serve` on a host, with the labels that it has acknowledged."""
 
     def __init__(self, lab: Lab, host: Host) -> None:
         self.labels: dict[str, str] = {}
@@ -32,7 +32,7 @@ class Remote:
         self._process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it is ready."""
+        """Start the service and wait until it is ready."""
         lab, host, folder = self._lab, self._host, self._host.folder
         folder.mkdir(exist_ok=True)
         tokens = folder / "tokens"
@@ -51,8 +51,8 @@ class Remote:
         assert self._process.stdout is not None
         assert self._process.stdout.readline().startswith("ready"), lab.logs()
 
-    def end(self) -> int:
-        """End it in good order. Returns its status."""
+    def terminate(self) -> int:
+        """Shut the service down with SIGTERM and return its exit status."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(LIMIT_S)
@@ -65,11 +65,13 @@ class Remote:
         self.labels[id] = response.json()["label"]
 
     def check(self) -> None:
-        """All that was acknowledged is found, once there is a node."""
-        asked = {"q": "word", "after": max(self.labels.values()), "limit": "100"}
+        """Check that a search returns all acknowledged writes, once a node is running."""
+        parameters = {"q": "word", "after": max(self.labels.values()), "limit": "100"}
         give_up_at = monotonic() + LIMIT_S
         while True:
-            response = httpx.get(f"{self._url}/search", params=asked, headers=ACCESS, timeout=30.0)
+            response = httpx.get(
+                f"{self._url}/search", params=parameters, headers=ACCESS, timeout=30.0
+            )
             if response.status_code == 200:
                 break
             assert monotonic() < give_up_at, f"{response.text}\n{self._lab.logs()}"
@@ -79,29 +81,29 @@ class Remote:
 @pytest.mark.soak
 def test_service_loses_no_write_between_two_hosts(tmp_path: Path) -> None:
     with Lab(tmp_path, ["a", "b"]).built() as lab:
-        made = COMMAND, "keys", str(lab.keys), "--consumer", "journal=*"
-        subprocess.run(made, check=True)
-        here, there = lab.hosts["a"], lab.hosts["b"]
+        make_keys = COMMAND, "keys", str(lab.keys), "--consumer", "journal=*"
+        subprocess.run(make_keys, check=True)
+        service_host, node_host = lab.hosts["a"], lab.hosts["b"]
         for kind in ("master", "node"):
-            there.start(kind)
+            node_host.start(kind)
         lab.until(lambda: len(lab.status()["agents"]) == 2, "all agents")
-        service = Remote(lab, here)
+        service = RemoteService(lab, service_host)
         service.start()
         service.put("first")
         service.check()
-        with here.cut_off():
+        with service_host.cut_off():
             sleep(LONGER_THAN_A_SESSION_S)
         service.put("after a cut link")
         service.check()
-        for kind in there.kill():
-            there.start(kind)
+        for kind in node_host.kill():
+            node_host.start(kind)
         service.put("after the death of the other host")
         service.check()
-        here.signal(signal.SIGKILL)
+        service_host.signal(signal.SIGKILL)
         service.start()
-        with there.deaf_to(here):
+        with node_host.deaf_to(service_host):
             service.put("while outputs are lost")
             sleep(LONGER_THAN_A_SESSION_S)
         service.check()
-        assert service.end() == 0
+        assert service.terminate() == 0
         assert lab.status()["flows"][0]["state"] == "stopped normally"

@@ -1,4 +1,4 @@
-"""`driftline serve`: of a flow, with a schema, and what it says of what it cannot do."""
+"""`driftline serve`: of a flow, of an index with a schema, and its error messages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from driftline.index.commands.definition import define, schema_in
 from driftline.index.commands.serve import serve
 from driftline.index.http.page import FILES
 from driftline.serve.http.metrics import figures_in
-from tests.index.truth.service import ROOT, Service
+from tests.index.truth.service import ROOT, ServiceProcess
 from tests.test_docs import SERVED_TOO, blocks
 from tests.zookeepers import show
 
@@ -49,8 +49,8 @@ for name in ("one", "other"):
 """
 
 
-def refusal(*arguments: object) -> str:
-    """What the command says before it ends with an error."""
+def failure_message(*arguments: object) -> str:
+    """Return the output and the error of a command that fails."""
     ended = CliRunner().invoke(serve, [*map(str, arguments)])
     assert ended.exit_code
     assert ended.exception is not None
@@ -59,7 +59,7 @@ def refusal(*arguments: object) -> str:
 
 
 def test_flow_values_are_served_again_after_a_kill(tmp_path: Path) -> None:
-    service = Service(tmp_path / "state", "examples/wordcount.py")
+    service = ServiceProcess(tmp_path / "state", "examples/wordcount.py")
     try:
         service.start()
         with httpx.Client(base_url=service.url, timeout=30.0) as http:
@@ -77,17 +77,17 @@ def test_flow_values_are_served_again_after_a_kill(tmp_path: Path) -> None:
             then = http.get("/views/counts/the", params={"at": before["at"]})
             assert then.json() == before
             assert http.get("/views/counts/nowhere").status_code == 404
-            figures = figures_told(http.get("/metrics").text)
-            assert figures == figures_on_the_page(without="searchers")
-        assert service.end() == 0
+            figures = exported_metrics(http.get("/metrics").text)
+            assert figures == documented_metrics(without="searchers")
+        assert service.terminate() == 0
     finally:
         service.close()
 
 
-def figures_told(metrics: str) -> dict[str, str]:
-    """The texts of a service's figures, by name."""
+def exported_metrics(metrics: str) -> dict[str, str]:
+    """Return the descriptions of the metrics of a service, by name."""
     families = list(text_string_to_metric_families(metrics))
-    assert len({family.name for family in families}) == len(families), "none comes twice"
+    assert len({family.name for family in families}) == len(families), "a metric occurs twice"
     return {
         family.name: family.documentation.rstrip(".")
         for family in families
@@ -95,8 +95,8 @@ def figures_told(metrics: str) -> dict[str, str]:
     }
 
 
-def figures_on_the_page(without: str) -> dict[str, str]:
-    """The same of the page about metrics, except for the figures of some parts."""
+def documented_metrics(without: str) -> dict[str, str]:
+    """Return the descriptions on the page about metrics, without those of one part."""
     page = (ROOT / "docs/reference/metrics.md").read_text()
     rows = re.findall(r"^\| `(driftline_service_\w+)` \| (.*) \| (.*) \|$", page, re.MULTILINE)
     return {name: text for name, parts, text in rows if parts != without}
@@ -107,29 +107,31 @@ def test_an_index_keeps_its_schema(tmp_path: Path) -> None:
     schema.write_text(SCHEMA)
     define(state, schema)
     schema.write_text(SCHEMA.replace("english", "plain"))
-    assert "another schema" in refusal("--state", state, "--schema", schema, "--http", "[::1]:0")
+    assert "another schema" in failure_message(
+        "--state", state, "--schema", schema, "--http", "[::1]:0"
+    )
     schema.write_text(SCHEMA.replace("articles", "others"))
-    said = refusal("--state", state, "--schema", schema, "--http", "127.0.0.1:0")
+    said = failure_message("--state", state, "--schema", schema, "--http", "127.0.0.1:0")
     assert "has no collection" in said
 
 
-def test_index_shows_its_figures_and_a_collection_is_added_as_the_page_shows(
+def test_index_metrics_and_example_of_adding_a_collection(
     tmp_path: Path,
 ) -> None:
-    """What `docs/howto-service.md` shows is what is run, with the schema of `query.md`."""
+    """Run the example of `docs/howto-service.md` with the schema of `query.md`."""
     schema, state = tmp_path / "schema.toml", tmp_path / "state"
-    service = Service(state, "--searchers", "2")
-    later = Service(state, "--schema", str(schema))
+    service = ServiceProcess(state, "--searchers", "2")
+    later = ServiceProcess(state, "--schema", str(schema))
     try:
         service.start()
         with httpx.Client(base_url=service.url, timeout=30.0) as http:
             assert http.get("/").content == (FILES / "index.html").read_bytes()
-            for id in range(8):  # on both shards
+            for id in range(8):  # some on each shard
                 http.put(f"/documents/{id}?wait=visible", json={"title": "tea"})
             searched = http.get("/search", params={"q": "tea"})
             assert float(searched.headers["server-timing"].removeprefix("app;dur=")) > 0
             metrics = http.get("/metrics").text
-        assert figures_told(metrics) == figures_on_the_page(without="key-value views")
+        assert exported_metrics(metrics) == documented_metrics(without="key-value views")
         gateway = figures_in(metrics)["gateway"]
         assert gateway["outputs"] >= 8
         for name in "delay_p50_s", "delay_p99_s":
@@ -139,22 +141,22 @@ def test_index_shows_its_figures_and_a_collection_is_added_as_the_page_shows(
             index.put("2", {"title": "Ran"})
             for id in range(2, 8):
                 index.delete(str(id))
-        assert service.end() == 0
+        assert service.terminate() == 0
         schema.write_text(DEFAULT + blocks(ROOT / "docs/reference/query.md", "toml")[0])
-        later.start()  # earlier writes do not count as late
+        later.start()  # writes before the restart do not count in the delay
         metrics = httpx.get(f"{later.url}/metrics").text
         assert "delay_p50_s" not in figures_in(metrics)["gateway"]
         (shown,) = blocks(SERVED_TOO, "python")
         names: dict[str, object] = {}
         exec(shown.replace("http://127.0.0.1:8080", later.url), names)
-        assert later.end() == 0
-        later.start()  # from checkpoints with both
+        assert later.terminate() == 0
+        later.start()  # from checkpoints with both collections
         with IndexClient(later.url, session=True) as index:
-            index.delete("none")  # so that reads have all writes before
+            index.delete("none")  # later reads of the session see all writes before this one
             found = [index.count("run").total, index.collection("articles").count("run").total]
             assert found == [0, 1]
             assert index.collection("articles").count("*").total == 2
-        assert later.end() == 0
+        assert later.terminate() == 0
     finally:
         service.close()
         later.close()
@@ -168,7 +170,7 @@ def test_running_index_rejects_new_collections(
     schema.write_text(SCHEMA)
     define(state, schema)
     running = claims.claim(state / "run.lock")
-    define(state, schema)  # the same as is there
+    define(state, schema)  # the same schema again
     schema.write_text(SCHEMA + SCHEMA.replace("articles", "more"))
     with pytest.raises(InUse):
         define(state, schema)
@@ -181,34 +183,36 @@ def test_invalid_serve_arguments_are_rejected_with_a_message(
     tmp_path: Path, empty_tree: ZooKeeperTree
 ) -> None:
     state = tmp_path / "state"
-    assert "not HOST:PORT" in refusal("--http", "8080")
-    assert "token" in refusal("--http", "0.0.0.0:0", "--state", state)
-    assert "has its own flow" in refusal("examples/wordcount.py", "--searchers", 2)
-    assert "must be given together" in refusal("--key", "README.md")
-    assert "--name cannot be given without a cluster" in refusal("--name", "web")
+    assert "not HOST:PORT" in failure_message("--http", "8080")
+    assert "token" in failure_message("--http", "0.0.0.0:0", "--state", state)
+    assert "has its own flow" in failure_message("examples/wordcount.py", "--searchers", 2)
+    assert "must be given together" in failure_message("--key", "README.md")
+    assert "--name cannot be given without a cluster" in failure_message("--name", "web")
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        assert "in use" in refusal("--http", f"127.0.0.1:{port}", "--state", state)
+        assert "in use" in failure_message("--http", f"127.0.0.1:{port}", "--state", state)
         at, zmq = ("--http", "127.0.0.1:0", "--state", state), f"tcp://127.0.0.1:{port}"
-        assert "in use" in refusal(*at, "--zmq", zmq)
-    assert "with tcp://" in refusal(*at, "--zmq", "somewhere")
+        assert "in use" in failure_message(*at, "--zmq", zmq)
+    assert "with tcp://" in failure_message(*at, "--zmq", "somewhere")
     pair = "--certificate", "README.md", "--key", "README.md"
-    assert "README.md and README.md are not a certificate" in refusal(*at, *pair)
-    assert "there is no cluster" in refusal(*at, "--zookeeper", empty_tree.zookeeper)
+    assert "README.md and README.md are not a certificate" in failure_message(*at, *pair)
+    assert "there is no cluster" in failure_message(*at, "--zookeeper", empty_tree.zookeeper)
     show(empty_tree, "a", AgentRole.MASTER)
     named = "--zookeeper", empty_tree.zookeeper, "--name", "../a"
-    assert f"'../a' cannot be the name of a service: {NAMES}" in refusal(*at, *named)
+    assert f"'../a' cannot be the name of a service: {NAMES}" in failure_message(*at, *named)
     assert not empty_tree.children(FLOWS)
     nowhere = "--http", "127.0.0.1:0", "--state", "/proc/nowhere"
     for flow in ((), ("examples/wordcount.py",)):
-        assert "state directory /proc/nowhere: No" in refusal(*flow, *nowhere)
+        assert "state directory /proc/nowhere: No" in failure_message(*flow, *nowhere)
     two = tmp_path / "two.py"
     two.write_text(TWO)
-    assert "two.py has 2 sources: a service needs a flow with one source" in refusal(two, *at)
-    assert not state.exists(), "nothing is begun by what is refused"
+    assert "two.py has 2 sources: a service needs a flow with one source" in failure_message(
+        two, *at
+    )
+    assert not state.exists(), "a rejected command must not create the directory"
 
 
-def test_command_and_client_say_which_packages_they_need() -> None:
+def test_missing_packages_are_named_with_the_extra_to_install() -> None:
     code = """
 import sys
 for name in "httpx", "starlette":

@@ -1,4 +1,4 @@
-"""Words: by hand for each analyser, and what holds for all of them on any text."""
+"""Analysers: expected words of sample texts, and properties for any text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from driftline.index.documents.analysis import WORD_MAX, UnknownAnalyser, analys
 
 ALL = ("plain", "folded", "cjk", "english", "german", "turkish", "dutch_porter")
 
-# Each of these is treated in a way of its own somewhere.
+# Characters that some analyser treats specially.
 ODD = (
     "aZ9_ .-'é\u00df\u0130\u0131\u03a3\u03c2½\ufb01Ⅷ東京都㍿々ーがガｶﾞ\u3099\u309b"
     "\u0301\u0308\u0345한국\u1112\u1161\u11ab\u0938\u094dก็😀\u200d\n"
@@ -66,12 +66,12 @@ def test_word_spans_cover_their_words(name: str, text: str) -> None:
     for word, (start, end) in zip(words, places, strict=True):
         assert 0 <= start < end <= len(text)
         assert len(word) <= WORD_MAX
-        if name in ("folded", "cjk"):  # the lower case of a sigma depends on what is beside it
+        if name in ("folded", "cjk"):  # the lower case of sigma depends on its neighbours
             assert word in by.words(text[start:end])
 
 
 def without_ignored(text: str) -> str:
-    """A text without format characters, enclosing marks and variation selectors."""
+    """Remove format characters, enclosing marks and variation selectors."""
     formats = (each for each in text if unicodedata.category(each) in ("Cf", "Me"))
     ignored = "".join(formats).replace("\u200b", "")
     selectors = "\u034f\u180b-\u180d\u180f\ufe00-\ufe0f\U000e0100-\U000e01ef"
@@ -79,7 +79,7 @@ def without_ignored(text: str) -> str:
 
 
 @given(texts)
-def test_a_word_is_letters_digits_and_underscores_with_their_marks(text: str) -> None:
+def test_words_are_letters_digits_and_underscores_with_marks(text: str) -> None:
     words, inside = list[str](), False
     low = unicodedata.normalize("NFC", text.lower())
     for each in unicodedata.normalize("NFC", without_ignored(low)):
@@ -94,7 +94,7 @@ def test_a_word_is_letters_digits_and_underscores_with_their_marks(text: str) ->
 
 
 @given(texts)
-def test_folding_is_that_of_unicode_and_of_keyboards(text: str) -> None:
+def test_folding_equals_unicode_and_keyboard_folding(text: str) -> None:
     typed = str.maketrans({"ø": "o", "æ": "ae", "œ": "oe", "ł": "l", "đ": "d", "\u0131": "i"})
     kept = (
         each

@@ -1,4 +1,4 @@
-"""Schemas: what a file may say, and which documents a collection takes."""
+"""Schemas: valid and invalid files, and the documents that a collection accepts."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_valid_documents_are_accepted(articles: Collection) -> None:
     articles.check("a", {})
 
 
-def test_a_field_that_is_refused(articles: Collection) -> None:
+def test_invalid_field_value_is_rejected(articles: Collection) -> None:
     cases: list[tuple[str, object, str]] = [
         ("title", 5, "5 is not a text"),
         ("title", "\ud800", "not valid Unicode"),
@@ -121,7 +121,7 @@ def test_a_field_that_is_refused(articles: Collection) -> None:
         assert str(caught.value).startswith(f"field '{field}': ")
 
 
-def test_a_document_that_is_refused() -> None:
+def test_invalid_document_is_rejected() -> None:
     cases: list[tuple[object, object, str]] = [
         (5, {}, "the id 5 is not a text"),
         ("", {}, "0 bytes"),
@@ -151,7 +151,7 @@ def test_deeply_nested_value_is_rejected_without_recursion() -> None:
             documents.check(id, document)
 
 
-def test_a_fingerprint_stays_until_something_differs(tmp_path: Path, articles: Collection) -> None:
+def test_fingerprint_changes_with_the_schema(tmp_path: Path, articles: Collection) -> None:
     documents = DEFAULT.collections["documents"]
     assert documents.fingerprint() == "6fb31fcf500c42e9"
     assert DEFAULT.fingerprint() == "a6501b3d0b1677cc"

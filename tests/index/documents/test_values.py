@@ -1,4 +1,4 @@
-"""Values and versions: compared by what they say, and back from their payload."""
+"""Values are compared by meaning; versions round-trip through their payload."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ moments = st.datetimes(datetime(1, 1, 3), datetime(9999, 12, 29), timezones=offs
 
 
 @given(moments)
-def test_a_date_time_is_its_microseconds_since_1970(moment: datetime) -> None:
+def test_date_time_value_is_microseconds_since_1970(moment: datetime) -> None:
     microseconds = timegm(moment.utctimetuple()) * 1_000_000 + moment.microsecond
     assert value_of(Kind.DATE, moment.isoformat()) == microseconds
     assert period_of(moment.isoformat(" ")) == (microseconds, microseconds)
     assert period_of(date_in_words(microseconds)) == (microseconds, microseconds)
 
 
-def test_a_date_without_an_offset_is_in_utc_on_every_machine(
+def test_date_without_offset_is_in_utc_on_every_machine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patched:
@@ -55,7 +55,7 @@ def test_a_date_without_an_offset_is_in_utc_on_every_machine(
 
 
 @given(st.dates())
-def test_a_date_is_the_day_in_utc(day: object) -> None:
+def test_date_covers_the_day_in_utc(day: object) -> None:
     first, last = period_of(str(day))
     assert first == period_of(f"{day}T00:00Z")[0]
     assert last == period_of(f"{day}T23:59:59.999999+00:00")[0]
@@ -84,7 +84,7 @@ def test_invalid_number_is_rejected(text: str) -> None:
 @given(versions)
 def test_version_round_trips_through_its_payload(version: DocumentVersion) -> None:
     payload = round_trip(encode(version))
-    assert exact(payload) == exact(encode(version))  # sender and receiver see the same types
+    assert exact(payload) == exact(encode(version))  # sender and receiver have the same types
     assert decode(payload) == version
 
 

@@ -1,4 +1,4 @@
-"""What becomes of writes: against a dict and the rules, in any order, also after kills."""
+"""Outcomes of writes, against a dict and the documented rules, also after kills."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WRITE = st.builds(
 WATCH = st.builds(
     WatchWrite,
     st.just("documents"),
-    st.sampled_from(("p", "w")),  # a document may have the same id
+    st.sampled_from(("p", "w")),  # a watch may have the same id as a document
     st.sampled_from((None, "cat", "((")),
 )
 
@@ -128,4 +128,4 @@ def test_rejection_names_the_document_or_watch() -> None:
         with pytest.raises(DocumentRefused) as refused:
             write_of(write.record(), DEFAULT)
         assert str(refused.value).startswith(said)
-    assert QUERY_LENGTH_MAX == LENGTH_MAX, "a query that can be read can be stored"
+    assert QUERY_LENGTH_MAX == LENGTH_MAX, "each query that parses must be storable"

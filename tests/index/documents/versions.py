@@ -18,7 +18,7 @@ values: st.SearchStrategy[Value | None] = (
 
 @st.composite
 def fields(draw: st.DrawFn) -> Words:
-    """Words with any positions, not only those of neighbours."""
+    """Draw words with arbitrary positions, not only adjacent ones."""
     positions = st.lists(st.integers(0, 10**6), min_size=1, max_size=5, unique=True)
     found = draw(st.dictionaries(words, positions.map(lambda some: tuple(sorted(some)))))
     return Words(

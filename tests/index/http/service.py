@@ -1,5 +1,4 @@
-"""An index service in this process: the flow element by element, real searchers, and its clients,
-with a server of HTTP or without."""
+"""In-process index service with real searchers, and HTTP clients with or without a socket."""
 
 from __future__ import annotations
 
@@ -22,8 +21,8 @@ from driftline.serve.http.operations import HttpSettings
 from tests.serve.http.backends import FlowBackend
 
 
-class Service(FlowBackend):
-    """The backend of an index."""
+class IndexBackend(FlowBackend):
+    """Backend of an index service."""
 
     def __init__(self, directory: Path, schema: Schema = DEFAULT, shards: int = 2) -> None:
         self.schema = schema
@@ -35,9 +34,9 @@ class Service(FlowBackend):
 
 @asynccontextmanager
 async def client_of(
-    service: Service, settings: HttpSettings | None = None
+    service: IndexBackend, settings: HttpSettings | None = None
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the service, without sockets."""
+    """Yield a client that calls the service without sockets."""
     transport = httpx.ASGITransport(application(service, service.schema, settings))
     async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client
@@ -45,9 +44,12 @@ async def client_of(
 
 @asynccontextmanager
 async def served(
-    service: Service, settings: HttpSettings | None = None, unread_s: float = 60.0, **limits: Any
+    service: IndexBackend,
+    settings: HttpSettings | None = None,
+    unread_s: float = 60.0,
+    **limits: Any,
 ) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the service, over a socket. `limits`: those of `BoundedServer`."""
+    """Yield a client of the service over a socket. `limits`: passed to `BoundedServer`."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
         app = application(service, service.schema, settings)
         set_write_timeout(listening, unread_s)
@@ -63,8 +65,8 @@ async def served(
 
 
 @contextmanager
-def in_a_thread(make: Callable[[], Service], settings: HttpSettings) -> Iterator[str]:
-    """The URL of a service in a thread of its own."""
+def serve_in_thread(make: Callable[[], IndexBackend], settings: HttpSettings) -> Iterator[str]:
+    """Run a service in a thread and yield its URL."""
     ready, done = threading.Event(), threading.Event()
     url = ""
 

@@ -1,4 +1,4 @@
-"""The page in a real browser, of a real service."""
+"""The search page of a real service in a real browser."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from driftline.serve.http.access import new_token
 from tests.index.http.browser import CHROMIUM, Chromium, chromium
-from tests.index.truth.service import Service, served
+from tests.index.truth.service import ServiceProcess, served
 
 pytestmark = pytest.mark.skipif(not CHROMIUM, reason="there is no Chromium: `make browser`")
 
@@ -30,7 +30,7 @@ CATS = {
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with served(Service(tmp_path_factory.mktemp("service") / "state")) as found:
+    with served(ServiceProcess(tmp_path_factory.mktemp("service") / "state")) as found:
         url = found.url
         lines = "".join(json.dumps({"id": id, **document}) + "\n" for id, document in CATS.items())
         httpx.post(f"{url}/documents:bulk?wait=visible", content=lines).raise_for_status()
@@ -65,7 +65,7 @@ def test_page_is_usable_by_keyboard(page: Chromium) -> None:
     assert page.value("document.activeElement.getAttribute('aria-expanded')") == "true"
 
 
-def test_a_mistake_in_a_query_is_shown_with_its_place(page: Chromium) -> None:
+def test_query_error_is_shown_with_its_position(page: Chromium) -> None:
     page.press("/")
     page.type("cat")
     page.until(f"{IDS} !== ''")
@@ -82,7 +82,7 @@ def test_a_mistake_in_a_query_is_shown_with_its_place(page: Chromium) -> None:
     page.problems.clear()
 
 
-def test_a_document_is_added_and_found(page: Chromium, service: str) -> None:
+def test_document_is_added_and_found(page: Chromium, service: str) -> None:
     title = f"An ocelot {WILD}"
     page.value("document.querySelector('#document-id').focus()")
     page.type("its/id")
@@ -114,13 +114,13 @@ def test_document_contents_are_not_rendered_as_markup(page: Chromium, service: s
 
 
 def test_page_resumes_changes_after_a_restart(browser: Chromium, tmp_path: Path) -> None:
-    """A token is asked for once, and kept."""
+    """The page asks for an access token once and keeps it."""
     shown = "[...document.querySelectorAll('#changes code')].map(each => each.textContent).join()"
     asked = "document.getElementById('token-dialog').open"
     token, line = new_token("write", "page")
     (tmp_path / "tokens").write_text(line + "\n")
     authorized = httpx.Client(headers={"Authorization": f"Bearer {token}"}, timeout=30.0)
-    service = Service(tmp_path / "state", "--tokens", str(tmp_path / "tokens"))
+    service = ServiceProcess(tmp_path / "state", "--tokens", str(tmp_path / "tokens"))
     browser.rescale(1280, 900)
     with authorized as http:
 
@@ -137,7 +137,7 @@ def test_page_resumes_changes_after_a_restart(browser: Chromium, tmp_path: Path)
             put("1", "one")
             browser.until(f"{shown} === '1'")
         browser.until("document.querySelector('#dot.bad')")
-        with served(service):  # at the same address
+        with served(service):  # restart at the same address
             put("2", "two")
             browser.until(f"{shown} === '2,1' && {GOOD}")
             browser.show(service.url)

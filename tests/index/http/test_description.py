@@ -1,4 +1,4 @@
-"""What a service answers is what its description says, to the last field."""
+"""Responses of a service conform to its OpenAPI description and have no undescribed fields."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from driftline.serve.http.operations import HttpSettings
 from driftline.serve.http.reads import changes
 from driftline.serve.journal import Span
 from driftline.serve.views.keyvalue import KeyValueView
-from tests.index.http.service import Service, client_of, served
+from tests.index.http.service import IndexBackend, client_of, served
 from tests.index.http.test_events import BEGINNING, Event, events
-from tests.index.http.test_reading import filled, schema_of
+from tests.index.http.test_reading import put_teas, schema_of
 from tests.serve.http.backends import FlowBackend
 from tests.serve.http.test_flow_application import counting
 
 
-class Described:
-    """The description of a service, which has each field of its answers."""
+class StrictDescription:
+    """OpenAPI description under which undescribed fields are errors."""
 
     def __init__(self, description: dict[str, Any]) -> None:
         self.operations: dict[str, dict[str, Any]] = {
@@ -34,10 +34,12 @@ class Described:
             for path in description["paths"].values()
             for operation in path.values()
         }
-        self.components = closed(description["components"])
+        self.components = forbid_other_fields(description["components"])
 
     def check(self, schema: dict[str, Any], value: object) -> None:
-        Draft202012Validator({**closed(schema), "components": self.components}).validate(value)
+        Draft202012Validator(
+            {**forbid_other_fields(schema), "components": self.components}
+        ).validate(value)
 
     def check_answer(self, name: str, answer: httpx.Response) -> None:
         described = self.operations[name]["responses"][str(answer.status_code)]
@@ -45,7 +47,7 @@ class Described:
         assert {each.lower() for each in described.get("headers", ())} <= set(answer.headers)
 
     def check_item(self, name: str, value: object) -> None:
-        """A line, or an event, of a stream."""
+        """Validate a line or an event of a stream."""
         (body,) = self.operations[name]["responses"]["200"]["content"].values()
         self.check(body["x-itemSchema"], value)
 
@@ -55,20 +57,23 @@ class Described:
         self.check_item(name, {**named, **({"id": id} if id else {}), "data": data})
 
 
-def closed(schema: Any) -> Any:
-    """The same schema, in which an object has no other fields than those that are described."""
+def forbid_other_fields(schema: Any) -> Any:
+    """Return the schema with `additionalProperties: false` in each object."""
     match schema:
         case {"properties": dict(), **_rest} if "additionalProperties" not in schema:
-            return {**{k: closed(v) for k, v in schema.items()}, "additionalProperties": False}
+            return {
+                **{k: forbid_other_fields(v) for k, v in schema.items()},
+                "additionalProperties": False,
+            }
         case dict():
-            return {key: closed(value) for key, value in schema.items()}
+            return {key: forbid_other_fields(value) for key, value in schema.items()}
         case [*each]:
-            return [closed(one) for one in each]
+            return [forbid_other_fields(one) for one in each]
     return schema
 
 
-async def described_by(client: httpx.AsyncClient) -> Described:
-    return Described((await client.get("/openapi.json")).json())
+async def described_by(client: httpx.AsyncClient) -> StrictDescription:
+    return StrictDescription((await client.get("/openapi.json")).json())
 
 
 ANSWERS = (
@@ -99,10 +104,10 @@ PROBLEMS: tuple[tuple[str, str, str, str, set[str]], ...] = (
 
 
 async def test_all_fields_of_answers_and_problems_are_described(tmp_path: Path) -> None:
-    service = Service(tmp_path, schema_of(tmp_path))
+    service = IndexBackend(tmp_path, schema_of(tmp_path))
     async with client_of(service) as client:
         described = await described_by(client)
-        await filled(client)
+        await put_teas(client)
         for name, path in (
             ("health", "/healthz"),
             ("ready", "/readyz"),
@@ -120,7 +125,7 @@ async def test_all_fields_of_answers_and_problems_are_described(tmp_path: Path) 
             answer = await client.request(method, url, content=body.encode())
             described.check_answer(name, answer)
             assert set(answer.json()["error"]) == {"code", "message", *details}, answer.text
-        service.refuses.append(ApiError("busy", "not now"))
+        service.write_results.append(ApiError("busy", "not now"))
         refused = await client.put("/collections/teas/documents/1", json={})
         described.check_answer("put_document_of", refused)
 
@@ -128,10 +133,10 @@ async def test_all_fields_of_answers_and_problems_are_described(tmp_path: Path) 
 async def test_each_line_of_a_bulk_is_described(tmp_path: Path) -> None:
     lines = ('{"id": "1", "title": "tea"}', '{"delete": "2"}', '{"id": "3", "title": 7}', "{")
 
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with client_of(service, HttpSettings(timeout_s=0.01)) as client:
         described = await described_by(client)
-        service.holds = True
+        service.holds_outputs = True
         for query in ("wait=visible", "key=a"):
             content = "\n".join(lines).encode()
             answer = await client.post(f"/documents:bulk?{query}", content=content)
@@ -147,12 +152,12 @@ async def test_each_line_of_a_bulk_is_described(tmp_path: Path) -> None:
 async def test_each_event_of_a_stream_is_described(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def lost(since: int) -> AsyncIterator[Span]:
+    async def truncated_spans(since: int) -> AsyncIterator[Span]:
         if since < 41:
             raise RetentionExceeded.of("the journal", 41)
         yield Span(since, since, [])
 
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with served(service, HttpSettings(heartbeat_s=0.02)) as client:
         described = await described_by(client)
         await client.put("/watches/w", json={"q": "tea"})
@@ -161,7 +166,7 @@ async def test_each_event_of_a_stream_is_described(
         for name, path in (("changes", "/changes"), ("watch_events", "/watches/w/events")):
             parameters = {each["name"] for each in described.operations[name]["parameters"]}
             assert {"from", "Last-Event-ID"} <= parameters
-            for source, names in ((None, ["", "", "time"]), (lost, ["error"])):
+            for source, names in ((None, ["", "", "time"]), (truncated_spans, ["error"])):
                 with monkeypatch.context() as patched:
                     if source is not None:
                         patched.setattr(service, "spans", source)
@@ -176,7 +181,7 @@ async def test_each_event_of_a_stream_is_described(
                 assert [name for name, *_ in found][-len(names) :] == names
 
 
-async def test_the_answers_of_any_flow_are_described() -> None:
+async def test_responses_of_any_flow_are_described() -> None:
     backend = FlowBackend(counting(), {"counts": [KeyValueView(0)]}, dead_letters=True)
     transport = httpx.ASGITransport(flow_application(backend, ["counts"]))
 

@@ -1,4 +1,4 @@
-"""Streams: changes once, in order, resumable, at the speed of who reads them; and watches."""
+"""Event streams: changes exactly once, in order, resumable, with back-pressure; and watches."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 
 from driftline.index.http import events as watching
 from driftline.serve.http.operations import HttpSettings
-from tests.index.http.service import Service, client_of, served
+from tests.index.http.service import IndexBackend, client_of, served
 
 Event = tuple[str, str, dict[str, Any]]
-"""Name, id, data."""
+"""(name, id, data)"""
 
 BEGINNING = "00000000000000"
 
@@ -43,7 +43,7 @@ async def read(
     headers: dict[str, str] | None = None,
     path: str = "/changes",
 ) -> list[Event]:
-    """The first events of a new stream."""
+    """Open a stream and return its first events."""
     found: list[Event] = []
     query = {"from": since}
     async with client.stream("GET", path, params=query, headers=headers) as answer:
@@ -56,10 +56,10 @@ async def read(
     return found
 
 
-async def test_every_change_comes_once_in_order_wherever_the_stream_is_resumed(
+async def test_changes_arrive_once_in_order_from_any_resume_position(
     tmp_path: Path,
 ) -> None:
-    async with served(Service(tmp_path), HttpSettings(heartbeat_s=60)) as client:
+    async with served(IndexBackend(tmp_path), HttpSettings(heartbeat_s=60)) as client:
         labels = []
         for n in range(6):
             answer = await client.put(f"/documents/{n % 2}", json={"n": n})
@@ -79,7 +79,7 @@ async def test_every_change_comes_once_in_order_wherever_the_stream_is_resumed(
 
 
 async def test_stream_sends_later_changes_and_time_heartbeats(tmp_path: Path) -> None:
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with served(service, HttpSettings(heartbeat_s=0.05)) as client:
         await client.put("/documents/1", json={})
         async with client.stream("GET", "/changes") as answer:
@@ -99,7 +99,7 @@ async def test_stream_sends_later_changes_and_time_heartbeats(tmp_path: Path) ->
 async def test_stalled_reader_is_disconnected_without_affecting_others(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with served(service, unread_s=0.5) as client:
         url = client.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port, limit=1000)
@@ -113,7 +113,7 @@ async def test_stalled_reader_is_disconnected_without_affecting_others(
         while True:
             metrics = (await client.get("/metrics")).text
             (line,) = [each for each in metrics.splitlines() if each.startswith(figure)]
-            if float(line.split()[1]) == 1:  # this one
+            if float(line.split()[1]) == 1:  # only this request
                 break
         received = 0
         try:
@@ -134,16 +134,16 @@ async def label_of(answer: httpx.Response) -> str:
 
 
 async def read_watch(client: httpx.AsyncClient, count: int, since: str) -> list[Event]:
-    """The first events of a watch."""
+    """Return the first events of a watch."""
     return await read(client, count, since, path="/watches/w%2F1/events")
 
 
-async def test_events_come_once_in_order_from_any_label_on(
+async def test_watch_events_arrive_once_in_order_from_any_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watching, "EVENTS_PER_REQUEST", 2)
 
-    async with served(Service(tmp_path, shards=3), HttpSettings(heartbeat_s=60)) as client:
+    async with served(IndexBackend(tmp_path, shards=3), HttpSettings(heartbeat_s=60)) as client:
         await client.put("/documents/0", json={"title": "tea"})
         since = await label_of(await client.put("/watches/w%2F1", json={"q": "tea -black"}))
         expected: list[tuple[str, str, str]] = []
@@ -151,7 +151,7 @@ async def test_events_come_once_in_order_from_any_label_on(
             path, there = f"/documents/{n % 6}", n < 6
             title = {"title": "green tea" if there else "black tea"}
             label = await label_of(await client.put(path, json=title))
-            if n:  # the first one matched before
+            if n:  # document 0 matched before the watch existed
                 expected.append((label, str(n % 6), "entered" if there else "left"))
         await client.put("/documents/9", json={"title": "coffee"})
         expected_events = [
@@ -163,10 +163,10 @@ async def test_events_come_once_in_order_from_any_label_on(
             rest = expected_events[number:]
             assert await read_watch(client, len(rest), label) == rest
 
-        # What comes later is told, too.
-        following = asyncio.ensure_future(read_watch(client, 12, since))
+        # An open stream also receives later events.
+        open_stream = asyncio.ensure_future(read_watch(client, 12, since))
         label = await label_of(await client.put("/documents/9", json={"text": "tea"}))
-        received = await following
+        received = await open_stream
         assert received[:11] == expected_events
         assert received[11][1:] == (
             label,
@@ -175,7 +175,7 @@ async def test_events_come_once_in_order_from_any_label_on(
 
 
 async def test_watches_are_put_shown_and_removed(tmp_path: Path) -> None:
-    async with client_of(Service(tmp_path)) as client:
+    async with client_of(IndexBackend(tmp_path)) as client:
         labels = {
             id: await label_of(await client.put(f"/watches/{id}", json={"q": f"tea {id}"}))
             for id in ("b", "a", "c")
@@ -191,7 +191,7 @@ async def test_watches_are_put_shown_and_removed(tmp_path: Path) -> None:
         assert (await client.get("/watches/a/events")).status_code == 404
 
 
-async def test_a_bad_watch_never_gets_into_the_log(tmp_path: Path) -> None:
+async def test_invalid_watch_is_not_written_to_the_log(tmp_path: Path) -> None:
     cases = (
         ("/watches/1", b'{"q": "titel:tea"}', "query", "titel"),
         ("/watches/1", b'{"q": "tea", "more": 1}', "invalid", "QUERY"),
@@ -200,21 +200,21 @@ async def test_a_bad_watch_never_gets_into_the_log(tmp_path: Path) -> None:
         ("/watches/a%00", b'{"q": "tea"}', "invalid", "control character"),
     )
 
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with client_of(service) as client:
-        for path, body, code, says in cases:
+        for path, body, code, message in cases:
             answer = await client.put(path, content=body)
             assert answer.status_code == 400
             assert answer.json()["error"]["code"] == code
-            assert says in answer.json()["error"]["message"]
+            assert message in answer.json()["error"]["message"]
         assert service.time == 1
 
 
 async def test_watch_events_are_sent_up_to_the_applied_time_of_shards(tmp_path: Path) -> None:
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with served(service, HttpSettings(timeout_s=0.05)) as client:
         watch = (await client.put("/watches/w", json={"q": "tea"})).json()
-        service.lags = True
+        service.views_lag = True
         written = [
             (await client.put(f"/documents/{n}", json={"title": "tea"})).json() for n in range(3)
         ]

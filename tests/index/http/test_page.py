@@ -1,4 +1,4 @@
-"""The files of the page: what is sent with them, and that they need nothing else."""
+"""Files of the search page: their headers, and that they load no external resources."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def test_page_files_have_correct_types_and_no_external_sources() -> None:
         assert directives["default-src"] == directives["frame-ancestors"] == "'none'"
         assert directives["require-trusted-types-for"] == "'script'"
         assert all(sources in ("'self'", "'none'", "'script'") for sources in directives.values())
-        text = path.read_text().replace("http://www.w3.org/2000/svg", "")  # a name, no address
+        # This URL is an XML namespace, not an address.
+        text = path.read_text().replace("http://www.w3.org/2000/svg", "")
         assert not re.search(r"(?:https?:)?//[a-z0-9]+\.[a-z]", text)
     for other in ("/page/", "/page/routes.py", "/page/../routes.py", "/style.css"):
         assert get(other).status_code == 404

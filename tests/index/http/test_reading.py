@@ -1,4 +1,4 @@
-"""Searches over HTTP: answers of several shards are one, and pages fit together."""
+"""Searches over HTTP: merged answers of several shards, and pages without gaps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from driftline.index.documents.schema import Schema, load_schema
 from driftline.index.http.reading import snippet_html
 from driftline.index.search.results import Snippet
 from driftline.serve.http.operations import HttpSettings
-from tests.index.http.service import Service, client_of
+from tests.index.http.service import IndexBackend, client_of
 
 SCHEMA = """
 [collections.teas]
@@ -35,7 +35,7 @@ def schema_of(directory: Path) -> Schema:
     return load_schema(path)
 
 
-def tea(number: int) -> dict[str, object]:
+def tea_document(number: int) -> dict[str, object]:
     return {
         "title": f"Tea number{number}",
         "text": "tea " * (number % 5) + "leaves <b> & water",
@@ -45,13 +45,13 @@ def tea(number: int) -> dict[str, object]:
     }
 
 
-async def filled(client: httpx.AsyncClient, count: int = 40) -> None:
-    lines = [json.dumps({"id": f"t{n}", **tea(n)}) for n in range(count)]
+async def put_teas(client: httpx.AsyncClient, count: int = 40) -> None:
+    lines = [json.dumps({"id": f"t{n}", **tea_document(n)}) for n in range(count)]
     await client.post("/collections/teas/documents:bulk", content="\n".join(lines).encode())
 
 
 async def pages(client: httpx.AsyncClient, **query: Any) -> tuple[list[dict[str, Any]], list[str]]:
-    """All hits of a query, page by page, and the tokens of the pages."""
+    """Return all hits of a query, read page by page, and the tokens of the pages."""
     hits: list[dict[str, Any]] = []
     tokens = []
     while True:
@@ -64,7 +64,7 @@ async def pages(client: httpx.AsyncClient, **query: Any) -> tuple[list[dict[str,
             assert len(hits) == found["total"]
             return hits, tokens
         query["cursor"] = found["cursor"]
-        # Something changes between two pages.
+        # A write between two pages must not change the next page.
         changed = {"title": "tea tea tea", "tags": ["green"]}
         await client.put(f"/collections/teas/documents/t{len(hits)}", json=changed)
 
@@ -72,12 +72,12 @@ async def pages(client: httpx.AsyncClient, **query: Any) -> tuple[list[dict[str,
 async def test_read_without_after_does_not_wait_for_a_lagging_view(
     tmp_path: Path,
 ) -> None:
-    """As during a bulk, when the view is behind the journal."""
-    service = Service(tmp_path, schema_of(tmp_path))
+    """The view is behind the journal, as during a bulk."""
+    service = IndexBackend(tmp_path, schema_of(tmp_path))
     async with client_of(service, HttpSettings(timeout_s=0.05)) as client:
         await client.put("/collections/teas/documents/1", json={"title": "tea"})
         seen = (await client.get("/collections/teas/count?q=tea")).json()
-        service.lags = True
+        service.views_lag = True
         label = (await client.put("/collections/teas/documents/2", json={"title": "tea"})).json()
         for path in ("search?q=tea", "count?q=tea", "documents/1", "watches"):
             answer = await client.get(f"/collections/teas/{path}")
@@ -96,12 +96,12 @@ async def test_pages_are_those_of_one_shard_as_of_one_time(
 ) -> None:
     query = {"q": "tea OR leaves", "snippets": 0, **({"sort": sort} if sort else {})}
     schema = schema_of(tmp_path)
-    several, one = (Service(tmp_path / str(n), schema, n) for n in (3, 1))
+    several, one = (IndexBackend(tmp_path / str(n), schema, n) for n in (3, 1))
     async with client_of(one) as client:
-        await filled(client)
+        await put_teas(client)
         expected, _ = await pages(client, limit=1000, **query)
     async with client_of(several) as client:
-        await filled(client)
+        await put_teas(client)
         hits, tokens = await pages(client, limit=7, **query)
     assert hits == expected
     assert len(hits) == 40
@@ -110,9 +110,9 @@ async def test_pages_are_those_of_one_shard_as_of_one_time(
 
 
 async def test_counts_facets_fields_and_snippets(tmp_path: Path) -> None:
-    service = Service(tmp_path, schema_of(tmp_path), 3)
+    service = IndexBackend(tmp_path, schema_of(tmp_path), 3)
     async with client_of(service) as client:
-        await filled(client, 12)
+        await put_teas(client, 12)
         query = {"q": "number7 water", "facet": "tags", "field": ["year", "none"]}
         found = (await client.get("/collections/teas/search", params=query)).json()
         assert found["total"] == 1
@@ -140,10 +140,10 @@ async def test_counts_facets_fields_and_snippets(tmp_path: Path) -> None:
         assert count.json()["total"] == 4
 
 
-async def test_a_cursor_is_for_its_query_only(tmp_path: Path) -> None:
-    service = Service(tmp_path, schema_of(tmp_path))
+async def test_cursor_of_another_query_is_rejected(tmp_path: Path) -> None:
+    service = IndexBackend(tmp_path, schema_of(tmp_path))
     async with client_of(service) as client:
-        await filled(client, 12)
+        await put_teas(client, 12)
         path = "/collections/teas/search"
         query = {"q": "tea", "limit": "2"}
         cursor = (await client.get(path, params=query)).json()["cursor"]
@@ -163,8 +163,8 @@ async def test_a_cursor_is_for_its_query_only(tmp_path: Path) -> None:
         assert (await client.get("/search", params={"q": "a"})).status_code == 404
 
 
-async def test_a_query_that_costs_too_much_is_refused(tmp_path: Path) -> None:
-    service = Service(tmp_path)
+async def test_too_costly_query_gets_an_error(tmp_path: Path) -> None:
+    service = IndexBackend(tmp_path)
     async with client_of(service) as client:
         await client.put("/documents/1", json={"text": "a " * 200_000})
         answer = await client.get("/search", params={"q": f'"{"a " * 100}"'})
@@ -172,7 +172,7 @@ async def test_a_query_that_costs_too_much_is_refused(tmp_path: Path) -> None:
         assert answer.json()["error"]["code"] == "costly"
 
 
-def test_a_snippet_is_html_of_the_field_with_most_marks() -> None:
+def test_snippet_is_html_of_the_field_with_most_marks() -> None:
     title = Snippet("Cats & <dogs>", 0, False, ((0, 4),))
     text = Snippet("of cats & <dogs>", 5, True, ((3, 7), (11, 15)))
     assert snippet_html({"title": title}) == "<mark>Cats</mark> &amp; &lt;dogs&gt;"

@@ -1,4 +1,4 @@
-"""Requests drawn from the description: no answer is one that it does not have, and none is 5xx."""
+"""Requests drawn from the OpenAPI description: all responses conform to it, and none is 5xx."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from driftline.serve.http.operations import HttpSettings
-from tests.index.http.service import Service, in_a_thread
+from tests.index.http.service import IndexBackend, serve_in_thread
 from tests.index.http.test_reading import schema_of
 
 EXAMPLES = int(os.environ.get("SCHEMATHESIS_EXAMPLES", "8"))
-"""Of each operation."""
-
-"""Not asked for: a pattern cannot say which tokens are given, nor a type what a query is."""
+"""Number of requests per operation."""
 
 STREAMS = ("/changes", "/events")
-"""The ends of paths that are streams: they have no end."""
+"""Suffixes of the paths of streams, which are skipped because they never end."""
 
 
 def test_every_response_conforms_to_the_openapi_description(tmp_path: Path) -> None:
     schema = schema_of(tmp_path)
-    with in_a_thread(lambda: Service(tmp_path, schema), HttpSettings(timeout_s=1)) as url:
+    with serve_in_thread(lambda: IndexBackend(tmp_path, schema), HttpSettings(timeout_s=1)) as url:
         for collection in ("teas", "empty"):
             put = httpx.put(f"{url}/collections/{collection}/documents/1", json={"title": "tea"})
             assert put.status_code == 200
@@ -40,6 +38,7 @@ def test_every_response_conforms_to_the_openapi_description(tmp_path: Path) -> N
             if operation.path.endswith(STREAMS):
                 continue
 
+            # The schema cannot express which tokens and queries are valid.
             def try_one(case: Any) -> None:
                 case.call_and_validate(base_url=url, excluded_checks=[positive_data_acceptance])
 

@@ -1,4 +1,4 @@
-"""Documents over HTTP: writes and reads, conditions, keys, what is refused, and bulks."""
+"""Documents over HTTP: writes and reads, conditions, keys, rejected requests, and bulks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import pytest
 from driftline.index.http import writing
 from driftline.serve.errors import ApiError
 from driftline.serve.http.operations import HttpSettings
-from tests.index.http.service import Service, client_of, served
+from tests.index.http.service import IndexBackend, client_of, served
 
 TEA = {"title": "Tea", "text": "Tea is made of leaves.", "shelf": 7}
 
 
-async def test_a_document_is_written_read_replaced_and_deleted(tmp_path: Path) -> None:
-    async with client_of(Service(tmp_path)) as client:
+async def test_document_is_written_read_replaced_and_deleted(tmp_path: Path) -> None:
+    async with client_of(IndexBackend(tmp_path)) as client:
         first = (await client.put("/documents/1", json=TEA)).json()
         second = (await client.put("/documents/1", json={"title": "Coffee"})).json()
         gone = (await client.delete("/documents/1")).json()
@@ -45,8 +45,8 @@ async def test_a_document_is_written_read_replaced_and_deleted(tmp_path: Path) -
 async def test_response_waits_until_the_write_is_durable_or_visible(
     tmp_path: Path,
 ) -> None:
-    service = Service(tmp_path)
-    service.holds = True
+    service = IndexBackend(tmp_path)
+    service.holds_outputs = True
     async with client_of(service, HttpSettings(timeout_s=0.2)) as client:
         label = (await client.put("/documents/1", json=TEA)).json()["label"]
         assert (await client.get("/documents/1")).status_code == 404
@@ -60,7 +60,7 @@ async def test_response_waits_until_the_write_is_durable_or_visible(
         reading = asyncio.ensure_future(client.get("/documents/1", params={"after": label}))
         done, _ = await asyncio.wait((waiting, reading), timeout=0.1)
         assert not done
-        await service.pass_all()
+        await service.release_outputs()
         assert (await waiting).status_code == (await reading).status_code == 200
 
 
@@ -78,11 +78,11 @@ BAD_DOCUMENTS = (
     (b'{"n": ' + b"[" * 100_000 + b"}", 400, "nested"),
     (b'{"text": "' + b"a" * (1 << 20) + b'"}', 413, "bytes"),
 )
-"""The body of a request, the status of its answer, and what that says."""
+"""(body of the request, status, text of the error)"""
 
 
-async def test_a_bad_document_never_gets_into_the_log(tmp_path: Path) -> None:
-    service = Service(tmp_path)
+async def test_invalid_document_is_not_written_to_the_log(tmp_path: Path) -> None:
+    service = IndexBackend(tmp_path)
     async with client_of(service) as client:
         for body, status, says in BAD_DOCUMENTS:
             answer = await client.put("/documents/1", content=body)
@@ -114,11 +114,11 @@ BAD_REQUESTS = (
     ("GET", "/search?q=a&sort=title", 400, "title"),
     ("GET", "/search?q=a&cursor=abc", 400, "cursor"),
 )
-"""A request, the status of its answer, and what that says."""
+"""(request, status, text of the error)"""
 
 
 async def test_bad_requests_get_a_status_and_message(tmp_path: Path) -> None:
-    async with client_of(Service(tmp_path)) as client:
+    async with client_of(IndexBackend(tmp_path)) as client:
         for method, path, status, says in BAD_REQUESTS:
             answer = await client.request(method, path)
             assert answer.status_code == status, answer.text
@@ -128,10 +128,10 @@ async def test_bad_requests_get_a_status_and_message(tmp_path: Path) -> None:
 async def test_rejected_write_gets_its_status_and_code(tmp_path: Path) -> None:
     cases = ("busy", 429), ("unavailable", 503), ("full", 507), ("invalid", 400)
 
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with client_of(service) as client:
         for code, status in cases:
-            service.refuses.append(ApiError(code, "not now"))
+            service.write_results.append(ApiError(code, "not now"))
             answer = await client.put("/documents/1", json=TEA)
             assert answer.status_code == status
             assert answer.json() == {"error": {"code": code, "message": "not now"}}
@@ -139,7 +139,7 @@ async def test_rejected_write_gets_its_status_and_code(tmp_path: Path) -> None:
 
 
 async def test_label_before_retention_gets_410_with_the_oldest_label(tmp_path: Path) -> None:
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with client_of(service) as client:
         labels = [(await client.put("/documents/1", json=TEA)).json()["label"] for _ in range(3)]
         service.forget_before(21)
@@ -156,7 +156,7 @@ def lines_of(*lines: object) -> bytes:
     )
 
 
-async def test_bad_lines_are_reported_and_the_others_taken(tmp_path: Path) -> None:
+async def test_bulk_reports_invalid_lines_and_writes_the_others(tmp_path: Path) -> None:
     body = lines_of(
         {"id": "1", "title": "tea"},
         b"{",
@@ -174,7 +174,7 @@ async def test_bad_lines_are_reported_and_the_others_taken(tmp_path: Path) -> No
         b'{"id": "\\ud800"}',
     )
 
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with client_of(service, HttpSettings(body_bytes_max=1000)) as client:
         answer = await client.post("/documents:bulk", content=body[:-1])
         found = [json.loads(line) for line in answer.text.splitlines()]
@@ -190,7 +190,7 @@ async def test_bad_lines_are_reported_and_the_others_taken(tmp_path: Path) -> No
 
 
 async def test_bulk_answers_lines_before_the_body_is_complete(tmp_path: Path) -> None:
-    async with served(Service(tmp_path)) as client:
+    async with served(IndexBackend(tmp_path)) as client:
         url = client.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port)
         writer.write(b"POST /documents:bulk HTTP/1.1\r\nHost: localhost\r\n")
@@ -208,12 +208,12 @@ async def test_bulk_answers_lines_before_the_body_is_complete(tmp_path: Path) ->
         writer.close()
 
 
-async def test_bulk_holds_answers_back_from_a_client_that_still_sends(
+async def test_bulk_delays_answers_while_the_client_is_sending(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It may read only once it has sent all, and unread answers would end the connection."""
+    """Such a client may read only at the end, and unread answers would stall the connection."""
     monkeypatch.setattr(writing, "SEND_AFTER_S", 5.0)
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with served(service) as client:
         url = client.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port)
@@ -241,21 +241,23 @@ async def test_bulk_pipelines_writes_and_keeps_the_order_per_document(
 ) -> None:
     body = lines_of(*({"id": str(n % 7), "n": n} for n in range(200)))
 
-    service = Service(tmp_path)
-    service.turns = 20  # longer than it takes to begin the writes of a window
+    service = IndexBackend(tmp_path)
+    service.write_loop_passes = 20  # a write takes longer than starting all writes of a window
     async with client_of(service, HttpSettings(window=5)) as client:
         answer = await client.post("/documents:bulk", content=body, params={"wait": "visible"})
         found = [json.loads(line) for line in answer.text.splitlines()]
         assert [each["id"] for each in found] == [str(n % 7) for n in range(200)]
-        assert service.writes_at_once == 7, "the window, one awaited, one before the window"
+        assert service.concurrent_writes_max == 7, (
+            "5 in the window, 1 awaited, 1 ahead of the window"
+        )
         for id in range(7):
             document = (await client.get(f"/documents/{id}")).json()["document"]
             assert document == {"n": max(n for n in range(200) if n % 7 == id)}
 
 
 async def test_last_label_of_a_bulk_is_the_largest_if_an_id_occurs_twice(tmp_path: Path) -> None:
-    service = Service(tmp_path)
-    service.turns = 5
+    service = IndexBackend(tmp_path)
+    service.write_loop_passes = 5
     async with client_of(service) as client:
         body = lines_of({"id": "1"}, {"id": "1"}, {"id": "2"})
         answer = await client.post("/documents:bulk", content=body)
@@ -266,7 +268,7 @@ async def test_last_label_of_a_bulk_is_the_largest_if_an_id_occurs_twice(tmp_pat
 async def test_stalled_bulk_ends_with_a_slow_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served(Service(tmp_path), HttpSettings(idle_s=0.1)) as client:
+    async with served(IndexBackend(tmp_path), HttpSettings(idle_s=0.1)) as client:
 
         async def slow() -> AsyncIterator[bytes]:
             yield lines_of({"id": "1"})
@@ -283,7 +285,7 @@ async def test_stalled_bulk_ends_with_a_slow_error(
 async def test_bulk_cut_by_shutdown_ends_with_the_line_to_resume_at(
     tmp_path: Path,
 ) -> None:
-    async with served(Service(tmp_path)) as client:
+    async with served(IndexBackend(tmp_path)) as client:
         url = client.base_url
         reader, writer = await asyncio.open_connection(url.host, url.port)
         head = b"POST /documents:bulk HTTP/1.1\r\nHost: localhost\r\n"
@@ -293,7 +295,7 @@ async def test_bulk_cut_by_shutdown_ends_with_the_line_to_resume_at(
         while got.count(b'"label"') < 2:
             got += await asyncio.wait_for(reader.read(1000), 10)
     got += await asyncio.wait_for(reader.read(), 10)
-    assert got.endswith(b"\r\n0\r\n\r\n"), "a whole answer"
+    assert got.endswith(b"\r\n0\r\n\r\n"), "the response is incomplete"
     last = json.loads(got.split(b"\r\n")[-4])
     assert last["line"] == 3
     assert last["error"]["code"] == "unavailable"
@@ -304,12 +306,12 @@ async def test_bulk_cut_by_shutdown_ends_with_the_line_to_resume_at(
 async def test_gzip_bodies_are_decompressed_and_other_encodings_refused(tmp_path: Path) -> None:
     body = lines_of(*({"id": str(n), "title": "tea"} for n in range(50)))
     gzip = {"content-encoding": "gzip"}
-    async with client_of(Service(tmp_path), HttpSettings(body_bytes_max=100_000)) as client:
+    async with client_of(IndexBackend(tmp_path), HttpSettings(body_bytes_max=100_000)) as client:
 
         async def bulk(content: bytes, headers: Mapping[str, str] = gzip) -> httpx.Response:
             return await client.post("/documents:bulk", content=content, headers=headers)
 
-        packed = compress(body[:70]) + compress(body[70:])  # two members
+        packed = compress(body[:70]) + compress(body[70:])  # two gzip members
         found = [json.loads(line) for line in (await bulk(packed)).text.splitlines()]
         assert [each["id"] for each in found] == [str(n) for n in range(50)]
         assert (await client.get("/count?q=tea")).json()["total"] == 50

@@ -1,4 +1,4 @@
-"""Random versions, and what a part that has them must give, found in the plainest way."""
+"""Random versions, and checks of a part against a simple computation from its versions."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ _values = st.tuples(
 NOTHING: tuple[None, ...] = (None,) * len(VALUE_FIELDS)
 
 
-class Row(NamedTuple):
-    """A version with the time of its label."""
+class VersionRow(NamedTuple):
+    """Version with the time of its label."""
 
     time: int
     version: DocumentVersion
@@ -46,11 +46,11 @@ _versions = st.builds(
     values=_values,
     stored=st.binary(max_size=20),
 )
-rows = st.lists(st.builds(Row, st.integers(-(2**63), 2**63 - 1), _versions), max_size=12)
+rows = st.lists(st.builds(VersionRow, st.integers(-(2**63), 2**63 - 1), _versions), max_size=12)
 
 
-def many_rows(number: int, seed: int) -> list[Row]:
-    """Versions with frequent and rare words, and long texts."""
+def many_rows(number: int, seed: int) -> list[VersionRow]:
+    """Draw versions with frequent and rare words, and long texts."""
     random = Random(seed)
     vocabulary = [f"word{i:x}" for i in range(500)]
     found = []
@@ -70,20 +70,20 @@ def many_rows(number: int, seed: int) -> list[Row]:
             (keywords, random.random(), time),
             random.randbytes(random.randrange(5000)),
         )
-        found.append(Row(time, version))
+        found.append(VersionRow(time, version))
     return found
 
 
-def tail_of(first: int, some: list[Row]) -> MemorySegment:
-    """A tail with these versions."""
+def tail_of(first: int, some: list[VersionRow]) -> MemorySegment:
+    """Return a tail with these versions."""
     tail = MemorySegment(first, TEXT_FIELDS, VALUE_FIELDS)
     for row in some:
         tail.add(*row)
     return tail
 
 
-def postings_of(some: list[Row], field: int) -> dict[str, list[tuple[int, tuple[int, ...]]]]:
-    """Each word of a field, with the ordinals and positions where it is."""
+def postings_of(some: list[VersionRow], field: int) -> dict[str, list[tuple[int, tuple[int, ...]]]]:
+    """Return word -> (ordinal, positions) of all versions that contain it."""
     found: dict[str, list[tuple[int, tuple[int, ...]]]] = {}
     for ordinal, (_, version) in enumerate(some):
         words = version.fields[field]
@@ -92,8 +92,8 @@ def postings_of(some: list[Row], field: int) -> dict[str, list[tuple[int, tuple[
     return found
 
 
-def check(part: SegmentReader, first: int, some: list[Row]) -> None:
-    """A part has exactly these versions."""
+def check(part: SegmentReader, first: int, some: list[VersionRow]) -> None:
+    """Check that a part has exactly these versions."""
     assert (part.first, part.count) == (first, len(some))
     fields = [field for row in some for field in row.version.fields if field is not None]
     assert part.postings_count == sum(len(field.words) for field in fields)
@@ -106,12 +106,13 @@ def check(part: SegmentReader, first: int, some: list[Row]) -> None:
     for number in range(len(VALUE_FIELDS)):
         expected = [row.version.values[number] for row in some]
         if VALUE_FIELDS[number] is Kind.KEYWORD:
-            expected = [value or () for value in expected]  # no keywords are the same as none
+            # A part does not distinguish None and no keywords.
+            expected = [value or () for value in expected]
         assert values_of(part, number) == expected
 
 
-def check_field(part: SegmentReader, field: int, some: list[Row]) -> None:
-    """A text field of a part has exactly these words."""
+def check_field(part: SegmentReader, field: int, some: list[VersionRow]) -> None:
+    """Check that a text field of a part has exactly these words."""
     fields = [row.version.fields[field] for row in some]
     assert part.lengths(field).tolist() == [words.length if words else 0 for words in fields]
     model = postings_of(some, field)
@@ -133,12 +134,12 @@ def check_field(part: SegmentReader, field: int, some: list[Row]) -> None:
             found = [tuple(positions[begin:end].tolist()) for begin, end in pairwise(begins)]
             assert found == [expected[row][1] for row in chosen]
         if isinstance(postings, SegmentPostings):
-            check_often(postings, part.count)
+            check_dense_frequencies(postings, part.count)
     check_pairs(part, field, some)
 
 
-def check_pairs(part: SegmentReader, field: int, some: list[Row]) -> None:
-    """The pairs that a part keeps are where two words follow each other."""
+def check_pairs(part: SegmentReader, field: int, some: list[VersionRow]) -> None:
+    """Check that the pair index of a part has all pairs of successive common words."""
     expected: dict[tuple[str, str], dict[int, list[int]]] = {}
     for ordinal, (_, version) in enumerate(some):
         words = version.fields[field]
@@ -159,18 +160,18 @@ def check_pairs(part: SegmentReader, field: int, some: list[Row]) -> None:
         assert part.has_pair(field, first, second) == (first in common and second in common)
 
 
-def check_often(postings: SegmentPostings, versions: int) -> None:
-    """What is kept by version is so; and it is kept of the words that many versions have."""
+def check_dense_frequencies(postings: SegmentPostings, versions: int) -> None:
+    """Check the dense frequencies, which exist only for words that many versions contain."""
     expected = [0] * versions
     for ordinal, frequency in zip(postings.ordinals, postings.frequencies, strict=True):
         expected[ordinal] = int(frequency)
-    often = postings.dense_frequencies
-    assert (often is None) == (postings.count * DENSE_RATIO < versions)
-    assert often is None or often.tolist() == expected
+    dense = postings.dense_frequencies
+    assert (dense is None) == (postings.count * DENSE_RATIO < versions)
+    assert dense is None or dense.tolist() == expected
 
 
 def values_of(part: SegmentReader, number: int) -> list[Value | None]:
-    """A column as the values of the versions."""
+    """Return a column as a list of values of the versions."""
     column = part.values(number)
     if isinstance(column, Keywords):
         assert list(column.words) == sorted(set(column.words))

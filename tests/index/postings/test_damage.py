@@ -1,4 +1,4 @@
-"""A damaged file is found before anything wrong is read of it."""
+"""Damage of a segment file is detected before wrong data is read."""
 
 from __future__ import annotations
 
@@ -22,25 +22,28 @@ def data(tmp_path: Path) -> bytes:
 
 
 @pytest.mark.parametrize("page", [64, 1 << 16])
-def test_a_flipped_bit_is_found(page: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flipped_bit_is_detected(
+    page: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(sections, "PAGE_BYTES", page)
     monkeypatch.setattr(pairs, "COMMON_POSITIONS_MIN", 20)
     write([tail_of(5, ROWS)], tmp_path / "good")
     data = (tmp_path / "good").read_bytes()
     errors: list[str] = []
-    places = [at for at in range(0, len(data), 127) if not 40 <= at < 64]  # nothing is there
-    for number, at in enumerate(places):
+    # The bytes 40 to 63 of the header are unused.
+    offsets = [at for at in range(0, len(data), 127) if not 40 <= at < 64]
+    for number, at in enumerate(offsets):
         path = tmp_path / f"{number % 2}"
         path.write_bytes(data[:at] + bytes([data[at] ^ 1 << number % 8]) + data[at + 1 :])
         try:
             check(Segment(path), 5, ROWS)
         except DamagedSegment as error:
             errors.append(str(error))
-    assert len(errors) == len(places)
+    assert len(errors) == len(offsets)
     assert all("is damaged" in error and "rebuilt" in error for error in errors)
 
 
-def test_a_file_that_was_cut_off_is_found(tmp_path: Path, data: bytes) -> None:
+def test_truncated_file_is_detected(tmp_path: Path, data: bytes) -> None:
     path = tmp_path / "cut"
     for size in [*range(0, len(data), 101), len(data) - 1]:
         path.write_bytes(data[:size])
@@ -51,7 +54,7 @@ def test_a_file_that_was_cut_off_is_found(tmp_path: Path, data: bytes) -> None:
         Segment(path)
 
 
-def test_a_file_of_another_version_is_refused(
+def test_file_of_another_format_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sections, "FORMAT", 3)

@@ -1,4 +1,4 @@
-"""Stored documents come back, in blocks that are large enough to compress and small to read."""
+"""Blocks of stored documents: round trip, and bounds of the block size."""
 
 import zlib
 
@@ -25,7 +25,7 @@ documents = st.lists(
 
 
 def content(found: list[Block]) -> list[bytes]:
-    """The documents in blocks."""
+    """Return the documents in blocks."""
     result = []
     for sizes, data in found:
         rest = zlib.decompress(data)
@@ -37,7 +37,7 @@ def content(found: list[Block]) -> list[bytes]:
 
 
 @given(documents)
-def test_documents_come_back_from_blocks_of_16_kib(some: list[bytes]) -> None:
+def test_documents_round_trip_through_blocks_of_16_kib(some: list[bytes]) -> None:
     found = list(blocks(some))
     assert content(found) == some
     assert all(sum(sizes) >= BLOCK_BYTES for sizes, _ in found[:-1])
@@ -45,7 +45,7 @@ def test_documents_come_back_from_blocks_of_16_kib(some: list[bytes]) -> None:
 
 
 @given(st.lists(documents, max_size=4))
-def test_blocks_are_joined_where_they_are_small(parts: list[list[bytes]]) -> None:
+def test_small_blocks_are_joined(parts: list[list[bytes]]) -> None:
     written = [block for part in parts for block in blocks(part)]
     found = list(repack(written))
     assert content(found) == [document for part in parts for document in part]

@@ -1,4 +1,4 @@
-"""The part that grows: it has what was added, and what was read of it before stays as it was."""
+"""Memory segment: it contains all added versions, and earlier reads do not change."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from driftline.index.postings.segment_reader import Keywords, Postings
 from tests.index.postings.model import (
     TEXT_FIELDS,
     VALUE_FIELDS,
-    Row,
+    VersionRow,
     check,
     many_rows,
     rows,
@@ -22,7 +22,7 @@ from tests.index.postings.model import (
 
 @settings(max_examples=25)
 @given(rows)
-def test_memory_segment_has_each_version_as_soon_as_it_is_added(some: list[Row]) -> None:
+def test_memory_segment_has_each_version_as_soon_as_it_is_added(some: list[VersionRow]) -> None:
     tail = MemorySegment(7, TEXT_FIELDS, VALUE_FIELDS)
     for number, row in enumerate(some):
         check(tail, 7, some[:number])
@@ -34,7 +34,7 @@ Array = NDArray[np.uint32] | NDArray[np.int64] | NDArray[np.float64]
 
 
 def arrays_of(tail: MemorySegment) -> Iterator[Array]:
-    """The arrays that one can get of a tail now."""
+    """Yield all arrays that a tail returns now."""
     yield tail.times
     for field in range(TEXT_FIELDS):
         yield tail.lengths(field)
@@ -56,7 +56,7 @@ def arrays_of(tail: MemorySegment) -> Iterator[Array]:
 def test_later_writes_do_not_change_earlier_reads(
     recent: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where arrays were moved because they were full."""
+    """Arrays also stay valid if the segment moves its data because they were full."""
     monkeypatch.setattr(tails, "RECENT_MAX", recent)
     some = many_rows(60, seed=2)
     tail = MemorySegment(0, TEXT_FIELDS, VALUE_FIELDS)

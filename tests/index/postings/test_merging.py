@@ -1,4 +1,4 @@
-"""A sealed tail, and segments merged in any way, have what the versions say: no more, no less."""
+"""Sealed tails and merged segments contain exactly the data of their versions."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from driftline.index.postings import segment as segments
 from driftline.index.postings.merging import write
 from driftline.index.postings.segment import Segment
 from driftline.index.postings.segment_reader import SegmentReader
-from tests.index.postings.model import Row, check, many_rows, rows, tail_of
+from tests.index.postings.model import VersionRow, check, many_rows, rows, tail_of
 
 
 @pytest.fixture(params=[1, 1 << 14], autouse=True)
 def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same however many words, or versions, are worked off at once."""
+    """Results are independent of the sizes of batches of words and versions."""
     for module in (tails, segments, pairs):
         monkeypatch.setattr(module, "RUN_SIZE", request.param)
     monkeypatch.setattr(pairs, "_STEP_VERSIONS", request.param)
@@ -33,7 +33,9 @@ def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @settings(max_examples=15)
 @given(rows, st.data())
-def test_merge_result_is_independent_of_merge_order(some: list[Row], data: st.DataObject) -> None:
+def test_merge_result_is_independent_of_merge_order(
+    some: list[VersionRow], data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.sets(st.integers(0, len(some)), max_size=4)))
     bounds = list(pairwise([0, *cuts, len(some)]))
     with TemporaryDirectory() as folder:
@@ -54,8 +56,8 @@ def test_merge_result_is_independent_of_merge_order(some: list[Row], data: st.Da
 
 @settings(max_examples=15)
 @given(rows, st.data())
-def test_versions_are_left_out_as_if_they_had_never_been(
-    some: list[Row], data: st.DataObject
+def test_dropped_versions_leave_no_trace_in_a_merge(
+    some: list[VersionRow], data: st.DataObject
 ) -> None:
     kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(some), max_size=len(some))))
     cut = data.draw(st.integers(0, len(some)))
@@ -82,10 +84,10 @@ def test_segments_with_many_versions(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_merged_segment_is_the_same_file_as_a_sealed_one(tmp_path: Path) -> None:
-    """Whatever the order of merges was, so replicas can be compared. Stored blocks may differ."""
+def test_merged_segment_file_equals_a_sealed_one(tmp_path: Path) -> None:
+    """The merge order does not matter, so replicas can be compared. Stored blocks may differ."""
     some = many_rows(30, seed=5)
-    some = [Row(row.time, row.version._replace(stored=b"")) for row in some]
+    some = [VersionRow(row.time, row.version._replace(stored=b"")) for row in some]
     write([tail_of(0, some)], tmp_path / "at once")
     first = write([tail_of(0, some[:15])], tmp_path / "first")
     second = write([tail_of(15, some[15:25]), tail_of(25, some[25:])], tmp_path / "second")

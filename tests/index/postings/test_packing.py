@@ -1,4 +1,4 @@
-"""Lists come back as they were packed: one or many, from anywhere in a file."""
+"""Packed lists round-trip: one or several, at any offset in a file."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ lists = st.lists(st.lists(numbers, max_size=6), max_size=5)
 
 @pytest.fixture(params=[0, 3, 256], autouse=True)
 def _long(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same whether lists are copied one by one or together."""
+    """Results are the same if lists are copied one by one or in bulk."""
     monkeypatch.setattr(packing, "_BULK_MAX", request.param)
 
 

@@ -1,4 +1,4 @@
-"""Texts of queries: what they find, why they are refused, and that they can be written again."""
+"""Parsing of queries: which documents they match, canonical form, and errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.index.search import model
 
 
 def collection(title: str, text: str) -> Collection:
-    """A collection with a field of each kind, and these analysers."""
+    """Return a collection with a field of each kind and the given analysers."""
     fields = (
         TextField("title", 0, analyser(title), 2.0),
         TextField("text", 1, analyser(text), 1.0),
@@ -56,7 +56,7 @@ ONE = Collection("one", (TextField("t", 0, analyser("plain"), 1.0), *PLAIN.field
 
 
 @dataclass(frozen=True)
-class Document:
+class SampleDocument:
     title: str
     text: str
     tags: tuple[str, ...]
@@ -64,120 +64,120 @@ class Document:
     day: datetime | None
 
 
-# Texts of queries with their plainest reading: True, False, or None for a text without words.
+# Query texts, each with a simple matcher: True, False, or None for a text without words.
 
-Meant = Callable[[str | None, Document], bool | None]
+Matcher = Callable[[str | None, SampleDocument], bool | None]
 
 
 @dataclass(frozen=True)
-class Said:
-    """`text`: of a query; `meant`: whether it finds a document, in a field or in any text."""
+class QueryCase:
+    """Query text, and whether it matches a document in a field or, for None, in any field."""
 
     text: str
-    meant: Meant
+    matches: Matcher
 
 
-def without(part: Said) -> Said:
-    def meant(field: str | None, document: Document) -> bool | None:
-        found = part.meant(field, document)
+def negated(part: QueryCase) -> QueryCase:
+    def matches(field: str | None, document: SampleDocument) -> bool | None:
+        found = part.matches(field, document)
         return None if found is None else not found
 
-    return Said(f"-({part.text})", meant)
+    return QueryCase(f"-({part.text})", matches)
 
 
-def several(parts: list[Said], every: bool) -> Said:
-    def meant(field: str | None, document: Document) -> bool | None:
-        found = [part.meant(field, document) for part in parts]
+def group(parts: list[QueryCase], every: bool) -> QueryCase:
+    def matches(field: str | None, document: SampleDocument) -> bool | None:
+        found = [part.matches(field, document) for part in parts]
         known = [each for each in found if each is not None]
         return (all if every else any)(known) if known else None
 
-    return Said((" " if every else " OR ").join(f"({part.text})" for part in parts), meant)
+    return QueryCase((" " if every else " OR ").join(f"({part.text})" for part in parts), matches)
 
 
-def within_field(name: str, part: Said) -> Said:
-    return Said(f"{name}:({part.text})", lambda _, document: part.meant(name, document))
+def within_field(name: str, part: QueryCase) -> QueryCase:
+    return QueryCase(f"{name}:({part.text})", lambda _, document: part.matches(name, document))
 
 
-def combined(said: st.SearchStrategy[Said]) -> st.SearchStrategy[Said]:
+def combined(cases: st.SearchStrategy[QueryCase]) -> st.SearchStrategy[QueryCase]:
     return st.recursive(
-        said,
+        cases,
         lambda some: (
-            some.map(without)
-            | st.builds(several, st.lists(some, min_size=2, max_size=3), st.booleans())
+            some.map(negated)
+            | st.builds(group, st.lists(some, min_size=2, max_size=3), st.booleans())
         ),
         max_leaves=8,
     )
 
 
-def in_texts(text: str, fits: Callable[[list[str], list[str]], bool]) -> Said:
-    """A leaf for texts; `fits`: whether these words of a text have those that are asked for."""
-    asked = re.findall(r"\w+", text.lower())
+def in_texts(text: str, fits: Callable[[list[str], list[str]], bool]) -> QueryCase:
+    """Return a leaf for text fields; `fits(words of a text, words of the query)`."""
+    query_words = re.findall(r"\w+", text.lower())
 
-    def meant(field: str | None, document: Document) -> bool | None:
-        if not asked:
+    def matches(field: str | None, document: SampleDocument) -> bool | None:
+        if not query_words:
             return None
         fields = ("title", "text") if field is None else (field,)
         texts = [re.findall(r"\w+", getattr(document, name).lower()) for name in fields]
-        return any(fits(words, asked) for words in texts)
+        return any(fits(words, query_words) for words in texts)
 
-    return Said(text, meant)
-
-
-def phrase(text: str) -> Said:
-    return Said(f'"{text}"', in_texts(text, has_phrase).meant)
+    return QueryCase(text, matches)
 
 
-def prefix(text: str) -> Said:
-    def fits(words: list[str], asked: list[str]) -> bool:
-        return any(word.startswith(asked[0]) for word in words)
-
-    return Said(f"{text}*", in_texts(text, fits).meant)
+def phrase(text: str) -> QueryCase:
+    return QueryCase(f'"{text}"', in_texts(text, has_phrase).matches)
 
 
-def fuzzy(text: str) -> Said:
-    def fits(words: list[str], asked: list[str]) -> bool:
-        return any(is_near(word, asked[0]) for word in words)
+def prefix(text: str) -> QueryCase:
+    def fits(words: list[str], query_words: list[str]) -> bool:
+        return any(word.startswith(query_words[0]) for word in words)
 
-    return Said(f"{text}~", in_texts(text, fits).meant)
+    return QueryCase(f"{text}*", in_texts(text, fits).matches)
 
 
-def has_phrase(words: list[str], asked: list[str]) -> bool:
-    """Whether the words follow each other."""
-    return any(words[i : i + len(asked)] == asked for i in range(len(words)))
+def fuzzy(text: str) -> QueryCase:
+    def fits(words: list[str], query_words: list[str]) -> bool:
+        return any(is_near(word, query_words[0]) for word in words)
+
+    return QueryCase(f"{text}~", in_texts(text, fits).matches)
+
+
+def has_phrase(words: list[str], query_words: list[str]) -> bool:
+    """Whether the words of the query occur as a phrase."""
+    return any(words[i : i + len(query_words)] == query_words for i in range(len(words)))
 
 
 def is_near(word: str, other: str) -> bool:
-    """Whether at most one letter more, less or other makes a word of the other."""
+    """Whether the words differ by at most one inserted, deleted or replaced letter."""
     longer, shorter = sorted((word, other), key=len, reverse=True)
-    gone = {longer[:n] + longer[n + 1 :] for n in range(len(longer))}
+    with_one_deleted = {longer[:n] + longer[n + 1 :] for n in range(len(longer))}
     if len(longer) > len(shorter):
-        return shorter in gone
+        return shorter in with_one_deleted
     return sum(map(str.__ne__, word, other)) <= 1
 
 
-def has_any(field: str | None, document: Document) -> bool:
+def has_any(field: str | None, document: SampleDocument) -> bool:
     found = None if field is None else getattr(document, field)
     if isinstance(found, str):
         return bool(re.findall(r"\w+", found))
     return field is None or found not in (None, ())
 
 
-def tag(text: str, quoted: bool) -> Said:
+def tag(text: str, quoted: bool) -> QueryCase:
     written = f'tags:"{text}"' if quoted or " " in text or not text else f"tags:{text}"
-    return Said(written, lambda _, document: text in document.tags)
+    return QueryCase(written, lambda _, document: text in document.tags)
 
 
-def tag_prefix(text: str) -> Said:
-    return Said(
+def tag_prefix(text: str) -> QueryCase:
+    return QueryCase(
         f"tags:{text}*", lambda _, document: any(each.startswith(text) for each in document.tags)
     )
 
 
-def year_of(document: Document) -> float | None:
+def year_of(document: SampleDocument) -> float | None:
     return document.year
 
 
-def day_of(document: Document) -> float | None:
+def day_of(document: SampleDocument) -> float | None:
     return None if document.day is None else document.day.date().toordinal()
 
 
@@ -185,29 +185,31 @@ def ordinal_of(text: str) -> float:
     return date.fromisoformat(text).toordinal()
 
 
-def ranges(name: str, texts: list[str]) -> st.SearchStrategy[Said]:
+def ranges(name: str, texts: list[str]) -> st.SearchStrategy[QueryCase]:
     read: Callable[[str], float] = float if name == "year" else ordinal_of
     value_of = year_of if name == "year" else day_of
 
-    def one(text: str) -> Said:
-        return Said(f"{name}:{text}", lambda _, document: value_of(document) == read(text))
+    def one(text: str) -> QueryCase:
+        return QueryCase(f"{name}:{text}", lambda _, document: value_of(document) == read(text))
 
-    def make(low: str | None, high: str | None, with_low: bool, with_high: bool) -> Said:
-        def meant(_: str | None, document: Document) -> bool:
+    def make(
+        low: str | None, high: str | None, low_inclusive: bool, high_inclusive: bool
+    ) -> QueryCase:
+        def matches(_: str | None, document: SampleDocument) -> bool:
             value = value_of(document)
             if value is None:
                 return False
-            return (low is None or value > read(low) or (with_low and value == read(low))) and (
-                high is None or value < read(high) or (with_high and value == read(high))
-            )
+            return (
+                low is None or value > read(low) or (low_inclusive and value == read(low))
+            ) and (high is None or value < read(high) or (high_inclusive and value == read(high)))
 
-        ends = "{["[with_low], low or "*", high or "*", "}]"[with_high]
-        return Said("{}:{}{} TO {}{}".format(name, *ends), meant)
+        ends = "{["[low_inclusive], low or "*", high or "*", "}]"[high_inclusive]
+        return QueryCase("{}:{}{} TO {}{}".format(name, *ends), matches)
 
     bounds = st.none() | st.sampled_from(texts)
-    exists = st.just(Said(f"{name}:*", lambda _, document: value_of(document) is not None))
-    many = st.builds(make, bounds, bounds, st.booleans(), st.booleans())
-    return st.sampled_from(texts).map(one) | many | exists
+    exists = st.just(QueryCase(f"{name}:*", lambda _, document: value_of(document) is not None))
+    intervals = st.builds(make, bounds, bounds, st.booleans(), st.booleans())
+    return st.sampled_from(texts).map(one) | intervals | exists
 
 
 WORDS = ["cat", "cats", "Cat", "at", "dog", "the"]
@@ -220,7 +222,7 @@ text_leaves = (
     | words.map(phrase)
     | (word | st.sampled_from(["c", "ca", "d."])).map(prefix)
     | word.map(fuzzy)
-    | st.just(Said("*", has_any))
+    | st.just(QueryCase("*", has_any))
 )
 keywords = st.sampled_from(["cat", "a b", "c", ""])
 queries = combined(
@@ -228,14 +230,14 @@ queries = combined(
     | st.builds(within_field, st.sampled_from(["title", "text"]), combined(text_leaves))
     | st.builds(tag, keywords, st.booleans())
     | st.sampled_from(["c", "a"]).map(tag_prefix)
-    | st.just(Said("tags:*", lambda _, document: bool(document.tags)))
+    | st.just(QueryCase("tags:*", lambda _, document: bool(document.tags)))
     | ranges("year", ["0", "1", "-1.0", "5e-1", "+3", "1e300"])
     | ranges("day", DAYS)
 )
 
 joined = st.lists(st.sampled_from(WORDS), max_size=5).map(" ".join)
 documents = st.builds(
-    Document,
+    SampleDocument,
     joined,
     joined,
     st.lists(st.sampled_from(["cat", "a b", "c"]), max_size=2).map(tuple),
@@ -246,29 +248,31 @@ documents = st.builds(
 )
 
 
-def indexed(document: Document) -> model.Document:
+def indexed(document: SampleDocument) -> model.ModelDocument:
     texts = [analyser("plain").words(text) for text in (document.title, document.text)]
     day = None if document.day is None else period_of(document.day.isoformat())[0]
-    return model.Document(tuple(map(tuple, texts)), document.tags, document.year, day)
+    return model.ModelDocument(tuple(map(tuple, texts)), document.tags, document.year, day)
 
 
 @settings(max_examples=120)
 @given(queries, st.lists(documents, min_size=1, max_size=5))
-def test_parsed_query_matches_the_intended_documents(said: Said, there: list[Document]) -> None:
-    means = [said.meant(None, document) for document in there]
-    if means[0] is None:
+def test_parsed_query_matches_the_intended_documents(
+    case: QueryCase, there: list[SampleDocument]
+) -> None:
+    expected = [case.matches(None, document) for document in there]
+    if expected[0] is None:
         with pytest.raises(QueryError, match="the query contains no word"):
-            parse(said.text, PLAIN)
+            parse(case.text, PLAIN)
         return
-    root = parse(said.text, PLAIN).root
-    assert [model.matches(root, indexed(document)) for document in there] == means
+    root = parse(case.text, PLAIN).root
+    assert [model.matches(root, indexed(document)) for document in there] == expected
 
 
 @settings(max_examples=120)
 @given(queries)
-def test_query_tree_is_canonical_and_round_trips(said: Said) -> None:
+def test_query_tree_is_canonical_and_round_trips(case: QueryCase) -> None:
     try:
-        query = parse(said.text, PLAIN)
+        query = parse(case.text, PLAIN)
     except QueryError:
         return
     waiting, scored = [(query.root, True)], dict[Node, None]()
@@ -352,7 +356,7 @@ def test_query_prints_in_its_canonical_form(text: str, form: str) -> None:
 @given(st.text("ab_3é", max_size=4) | st.sampled_from(["AND", "OR", "NOT", "ANDY", "TO"]))
 def test_single_word_shortcut_equals_the_grammar(word: str) -> None:
     found: list[Query | str] = []
-    for text in (word, f" {word}"):  # the other one goes through the grammar
+    for text in (word, f" {word}"):  # the leading space avoids the shortcut
         try:
             found.append(parse(text, PLAIN))
         except QueryError as error:
@@ -360,9 +364,9 @@ def test_single_word_shortcut_equals_the_grammar(word: str) -> None:
     assert found[0] == found[1]
 
 
-# Whatever has a meaning somewhere, and what is near to it.
-STRANGE = ' \n\t\u3000()[]{}"\\*~:-+<>=^|&.!aA0é東_'
-letters = st.sampled_from(STRANGE) | st.characters(exclude_categories=["Cs"])
+# Characters and tokens with a meaning in the syntax, and similar ones.
+SYNTAX_LETTERS = ' \n\t\u3000()[]{}"\\*~:-+<>=^|&.!aA0é東_'
+letters = st.sampled_from(SYNTAX_LETTERS) | st.characters(exclude_categories=["Cs"])
 pieces = st.sampled_from(
     ["AND", "OR", "NOT", "TO", "ANDx", "t:", "tags:", "year:", "*", "~1", '"', "\\"]
 )
@@ -371,7 +375,7 @@ texts = st.lists(letters | pieces, max_size=6).map("".join)
 
 @settings(max_examples=120)
 @given(st.lists(texts | pieces, max_size=8).map(" ".join) | st.text())
-def test_any_text_is_a_query_or_an_error_with_a_place(text: str) -> None:
+def test_any_text_parses_or_raises_an_error_with_a_position(text: str) -> None:
     wrong: QueryError | None = None
     try:
         query = parse(text, ONE)
@@ -384,7 +388,7 @@ def test_any_text_is_a_query_or_an_error_with_a_place(text: str) -> None:
         assert len(wrong.picture.split("\n")) == 2
 
 
-def test_an_error_says_what_is_wrong_and_where() -> None:
+def test_error_has_a_message_and_a_position() -> None:
     for text, error in (
         ("a OR", "a word is missing at the end, at character 5\n  a OR\n      ^"),
         (

@@ -1,4 +1,4 @@
-"""What all tests of searching have in common."""
+"""Fixtures for all tests of the search."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ from driftline.index.postings import pairs
 
 @pytest.fixture(autouse=True)
 def _pairs_in_small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some words of a segment are common, and others not."""
+    """Lower the threshold for word pairs, so that small segments contain some."""
     monkeypatch.setattr(pairs, "COMMON_POSITIONS_MIN", 3)

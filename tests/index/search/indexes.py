@@ -1,4 +1,4 @@
-"""Random histories and queries; indexes that have the same versions, divided in several ways."""
+"""Random histories and queries, and indexes with the same versions in different shards."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from driftline.index.query.tree import (
 )
 from driftline.index.search.ranking import SortPosition, merge_ranked
 from driftline.index.search.shard import Shard
-from tests.index.search.model import Document, Hit, Model, Write
+from tests.index.search.model import Hit, Model, ModelDocument, ModelWrite
 
 WEIGHTS = [2.0, 1.0]
 KINDS: tuple[ValueKind, ...] = (Kind.KEYWORD, Kind.NUMBER, Kind.DATE)
@@ -47,7 +47,7 @@ KINDS: tuple[ValueKind, ...] = (Kind.KEYWORD, Kind.NUMBER, Kind.DATE)
 WORD = st.sampled_from(("a", "b", "ab", "abc", "c", "caa"))
 TEXT = st.lists(WORD, max_size=6).map(tuple)
 DOCUMENT = st.builds(
-    Document,
+    ModelDocument,
     st.tuples(TEXT, TEXT),
     st.lists(st.sampled_from(("x", "xy", "z")), max_size=2).map(tuple),
     st.none() | st.sampled_from((-1.5, 0.0, 2.0)),
@@ -73,11 +73,11 @@ LEAF: st.SearchStrategy[Node] = st.one_of(
 
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Model, int]:
-    """All writes of an index, and the time of the last one."""
+    """Draw the writes of an index and the time of the last one."""
     model, time = Model(WEIGHTS), 0
     for id, document, step in draw(WRITES):
         time += step
-        model.writes.append(Write(time, id, document))
+        model.writes.append(ModelWrite(time, id, document))
     return model, time
 
 
@@ -100,8 +100,8 @@ def leaves(part: Node) -> Iterator[Scoring]:
             yield part
 
 
-def versions(writes: list[Write]) -> Iterator[tuple[int, DocumentVersion]]:
-    """What a flow would put out for these writes."""
+def versions(writes: list[ModelWrite]) -> Iterator[tuple[int, DocumentVersion]]:
+    """Yield the versions that the flow of the index would output for these writes."""
     last: dict[str, tuple[ReplacedField | None, ...]] = {}
     for each in writes:
         before = last.pop(each.id, None)
@@ -120,8 +120,8 @@ def versions(writes: list[Write]) -> Iterator[tuple[int, DocumentVersion]]:
         yield each.time, version
 
 
-class Index:
-    """The same versions in some shards, each divided into parts at other places."""
+class ShardedIndex:
+    """Index with several shards, whose segments are sealed after given numbers of versions."""
 
     def __init__(self, directory: Path, shards: int, sealed_at: list[int]) -> None:
         self.shards = [
@@ -146,7 +146,7 @@ class Index:
                 self._seal(shard)
 
     def _seal(self, shard: Shard) -> None:
-        """The tail becomes a segment; now and then all segments become one."""
+        """Seal the tail as a segment; sometimes merge all segments into one."""
         parts = [part for part in shard.parts if part.count]
         if not parts:
             return
@@ -172,15 +172,15 @@ class Index:
         return sum(answer.total for answer in answers), hits
 
 
-def indexes(directory: Path, model: Model, sealed_at: list[int]) -> list[Index]:
-    """An index of one shard, and one of two."""
+def indexes(directory: Path, model: Model, sealed_at: list[int]) -> list[ShardedIndex]:
+    """Build an index with one shard and one with two shards."""
     found = []
     for shards in (1, 2):
         home = directory / str(shards)
         if home.exists():
             shutil.rmtree(home)
         home.mkdir()
-        found.append(Index(home, shards, sealed_at if shards == 1 else [7, 11]))
+        found.append(ShardedIndex(home, shards, sealed_at if shards == 1 else [7, 11]))
         for moment, version in versions(model.writes):
             found[-1].apply(moment, version)
     return found

@@ -1,7 +1,7 @@
-"""A sequential model of an index: the plainest program that gives the answers of a search.
+"""Sequential model of an index: the simplest program that answers searches.
 
-It keeps the list of all writes. As of a time it makes the documents anew, and tries each query on
-each document, by the words alone. It shares the tree of a query with the index, and nothing else.
+The model keeps a list of all writes. For each query it rebuilds the documents as of a time and
+matches the query against the words of each document. It shares only query trees with the index.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ from driftline.index.query.tree import (
 
 
 @dataclass(frozen=True)
-class Document:
-    """The words of each text field, then the fields with values: keywords, a number, a date."""
+class ModelDocument:
+    """Document: the words of each text field, and values: keywords, a number, a date."""
 
     texts: tuple[tuple[str, ...], ...]
     keywords: tuple[str, ...] = ()
     number: float | None = None
     date: int | None = None
     numbered: tuple[int, int] = (1, 2)
-    """The numbers of the fields with the number and the date."""
+    """Numbers of the value fields for the number and the date."""
 
 
 @dataclass(frozen=True)
-class Write:
-    """`document`: None: it is deleted."""
+class ModelWrite:
+    """Write of a document; `document` is None for a deletion."""
 
     time: int
     id: str
-    document: Document | None
+    document: ModelDocument | None
 
 
 Hit = tuple[str, float, int]
-"""(document, score, time of its version)"""
+"""(document id, score, time of the version)"""
 
 
 class Model:
-    """All writes, and the weight of each text field."""
+    """List of all writes, with the weights of the text fields."""
 
     def __init__(self, weights: list[float]) -> None:
-        self.writes: list[Write] = []
+        self.writes: list[ModelWrite] = []
         self.weights = weights
 
-    def documents(self, time: int) -> dict[str, tuple[int, Document]]:
-        """The documents that there are as of a time, with the times of their versions."""
-        found: dict[str, tuple[int, Document]] = {}
+    def documents(self, time: int) -> dict[str, tuple[int, ModelDocument]]:
+        """Return the documents as of a time: id -> (time of the version, document)."""
+        found: dict[str, tuple[int, ModelDocument]] = {}
         for write in self.writes:
             if write.time < time:
                 found.pop(write.id, None)
@@ -71,7 +71,7 @@ class Model:
         return found
 
     def search(self, query: Query, time: int) -> list[Hit]:
-        """All that a query finds, in order."""
+        """Return all hits of a query in order."""
         everything = self.everything(time)
         hits = []
         for id, written, document in self.found(query, time):
@@ -81,8 +81,8 @@ class Model:
             hits.append((id, score, written))
         return sorted(hits, key=lambda hit: (-hit[1], hit[2]))
 
-    def found(self, query: Query, time: int) -> list[tuple[str, int, Document]]:
-        """(document, time of its version, its contents) of all that a query finds."""
+    def found(self, query: Query, time: int) -> list[tuple[str, int, ModelDocument]]:
+        """Return (id, time of the version, document) of all hits of a query."""
         documents = self.documents(time).items()
         return [
             (id, written, document)
@@ -90,28 +90,32 @@ class Model:
             if matches(query.root, document)
         ]
 
-    def everything(self, time: int) -> list[Document]:
-        """All documents that there are as of a time."""
+    def everything(self, time: int) -> list[ModelDocument]:
+        """Return all documents as of a time."""
         return [document for _, document in self.documents(time).values()]
 
-    def score(self, leaf: Scoring, document: Document, everything: list[Document]) -> float:
-        """The score of a leaf: BM25, in the order of operations that is promised."""
+    def score(
+        self, leaf: Scoring, document: ModelDocument, everything: list[ModelDocument]
+    ) -> float:
+        """Return the BM25 score of a leaf, with the documented order of operations."""
         text = document.texts[leaf.field]
-        often = frequency(leaf, text)
-        if not often:
+        occurrences = frequency(leaf, text)
+        if not occurrences:
             return 0.0
         texts = [each.texts[leaf.field] for each in everything if each.texts[leaf.field]]
-        rare = 0.0
+        idf = 0.0
         for word in words_of(leaf):
-            having = sum(word in each for each in texts)
-            rare += log1p((len(texts) - having + 0.5) / (having + 0.5))
-        weight = self.weights[leaf.field] * (rare if words_of(leaf) else 1.0)
+            documents_with_word = sum(word in each for each in texts)
+            idf += log1p((len(texts) - documents_with_word + 0.5) / (documents_with_word + 0.5))
+        weight = self.weights[leaf.field] * (idf if words_of(leaf) else 1.0)
         relative = float(len(text)) * len(texts) / sum(map(len, texts))
-        return weight * (often * (1.2 + 1)) / (often + 1.2 * (1 - 0.75 + 0.75 * relative))
+        return (
+            weight * (occurrences * (1.2 + 1)) / (occurrences + 1.2 * (1 - 0.75 + 0.75 * relative))
+        )
 
 
 def words_of(leaf: Scoring) -> tuple[str, ...]:
-    """The words whose rarity counts."""
+    """Return the words of a leaf that contribute to the idf."""
     match leaf:
         case Term():
             return (leaf.word,)
@@ -120,7 +124,7 @@ def words_of(leaf: Scoring) -> tuple[str, ...]:
     return ()
 
 
-def matches(part: Node, document: Document) -> bool:
+def matches(part: Node, document: ModelDocument) -> bool:
     match part:
         case MatchAll():
             return True
@@ -145,7 +149,7 @@ def matches(part: Node, document: Document) -> bool:
 
 
 def frequency(leaf: Scoring, text: tuple[str, ...]) -> int:
-    """How often a leaf is in a text."""
+    """Return how often a leaf occurs in a text."""
     match leaf:
         case Term():
             return text.count(leaf.word)
@@ -158,12 +162,12 @@ def frequency(leaf: Scoring, text: tuple[str, ...]) -> int:
 
 
 def phrase_starts(text: tuple[str, ...], words: tuple[str, ...]) -> list[int]:
-    """The positions at which a phrase begins."""
+    """Return the positions at which a phrase starts."""
     return [i for i in range(len(text)) if text[i : i + len(words)] == words]
 
 
 def distance(word: str, other: str) -> int:
-    """The Levenshtein distance, by the textbook."""
+    """Return the Levenshtein distance, computed with the textbook algorithm."""
     row = list(range(len(other) + 1))
     for i, letter in enumerate(word, 1):
         before, row = row, [i]

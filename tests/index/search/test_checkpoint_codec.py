@@ -1,4 +1,4 @@
-"""Numbers and texts come back from the parts of a checkpoint, however many there are."""
+"""Number arrays and dictionaries of any size round-trip through the parts of a checkpoint."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_large_number_arrays_round_trip(count: int) -> None:
 def test_dictionaries_round_trip(count: int) -> None:
     dictionary = {f"é{number}": -number for number in reversed(range(count))}
     parts = [*encode_dictionary(dictionary), *encode_dictionary({})]
-    assert all(parts), "an empty part would end a checkpoint"
+    assert all(parts), "an empty part would end the checkpoint"
     saved = CheckpointReader(parts)
     assert list(saved.dictionary().items()) == list(dictionary.items())
     assert saved.dictionary() == {}

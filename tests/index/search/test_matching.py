@@ -1,5 +1,7 @@
-"""Queries that cost too much are refused, which prefixes and near words never do; what one costs is
-counted in the plainest way."""
+"""Cost limits of queries, against a simple count of postings.
+
+Prefixes and fuzzy words have no limit.
+"""
 
 from __future__ import annotations
 
@@ -29,11 +31,11 @@ from driftline.index.query.tree import (
 from driftline.index.search.matching import STEPS_PER_POSTING, Matching, QueryTooCostly, check_cost
 from driftline.index.search.shard import Shard
 from tests.index.search.indexes import QUERY, WEIGHTS, histories, indexes
-from tests.index.search.model import Document, Model, Write
+from tests.index.search.model import Model, ModelDocument, ModelWrite
 
 
 def leaves(part: Node) -> Iterator[Term | Phrase]:
-    """All words and phrases, also those that must not match."""
+    """Yield all words and phrases of a query, also negated ones."""
     match part:
         case And() | Or():
             for each in part.parts:
@@ -49,17 +51,17 @@ def words_of_leaf(leaf: Term | Phrase) -> set[str]:
 
 
 def steps_of(leaf: Term | Phrase, texts: list[tuple[str, ...]]) -> int:
-    """The most that looking for a phrase in the texts of a part takes."""
+    """Return the maximum number of steps to find a phrase in the texts of a part."""
     if not isinstance(leaf, Phrase):
         return 0
-    together = list(chain.from_iterable(texts))
-    places = [together.count(word) for word in leaf.words]
-    different = sum(map(together.count, set(leaf.words)))
-    return different + len(places) * min(places)
+    all_words = list(chain.from_iterable(texts))
+    occurrences = [all_words.count(word) for word in leaf.words]
+    occurrences_of_words = sum(map(all_words.count, set(leaf.words)))
+    return occurrences_of_words + len(occurrences) * min(occurrences)
 
 
 @given(histories(), QUERY, st.lists(st.integers(1, 25), max_size=4))
-def test_the_cost_is_that_of_all_postings_and_steps(
+def test_cost_counts_all_postings_and_phrase_steps(
     tmp_path: Path, history: tuple[Model, int], query: Query, sealed_at: list[int]
 ) -> None:
     model, _ = history
@@ -68,15 +70,16 @@ def test_the_cost_is_that_of_all_postings_and_steps(
     parts = indexes(tmp_path, model, sealed_at)[0].shards[0].parts
     phrases = [leaf for leaf in asked if isinstance(leaf, Phrase)]
     pairs = [(leaf.field, *pair) for leaf in phrases for pair in pairwise(leaf.words)]
-    assume(not any(part.has_pair(*pair) for part in parts for pair in pairs))  # these cost less
+    # Phrases in the pair index cost less.
+    assume(not any(part.has_pair(*pair) for part in parts for pair in pairs))
     cost = 0
     for part in parts:
-        its = texts[part.first : part.first + part.count]
+        texts_of_part = texts[part.first : part.first + part.count]
         for leaf in asked:
-            there = [text[leaf.field] for text in its]
-            if not isinstance(leaf, Phrase) or set(leaf.words) <= set(chain(*there)):
-                cost += sum(len(words_of_leaf(leaf) & set(text)) for text in there)
-                cost += steps_of(leaf, there) // STEPS_PER_POSTING
+            field_texts = [text[leaf.field] for text in texts_of_part]
+            if not isinstance(leaf, Phrase) or set(leaf.words) <= set(chain(*field_texts)):
+                cost += sum(len(words_of_leaf(leaf) & set(text)) for text in field_texts)
+                cost += steps_of(leaf, field_texts) // STEPS_PER_POSTING
     matchings = [Matching(part, part.count) for part in parts]
     check_cost(query.root, matchings, cost)
     if cost:
@@ -89,8 +92,8 @@ def test_leaf_with_many_words_gives_equal_answers_for_any_shards(tmp_path: Path)
     leaves: tuple[Scoring, ...] = Prefix(0, "f", "b"), Fuzzy(0, "f", "b")
     for number in range(1_500):
         text = ("b" + chr(0x4E00 + number), "b", "c")
-        model.writes.append(Write(number, f"{number % 100}", Document((text, ("b",)))))
-    model.writes += [Write(2_000 + number, f"{number}", None) for number in range(100)]
+        model.writes.append(ModelWrite(number, f"{number % 100}", ModelDocument((text, ("b",)))))
+    model.writes += [ModelWrite(2_000 + number, f"{number}", None) for number in range(100)]
     for index in indexes(tmp_path, model, [500, 1_400]):
         for leaf, time in product(leaves, (1_200, 2_000, 3_000)):
             query = Query(leaf, (leaf,))

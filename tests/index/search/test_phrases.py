@@ -1,4 +1,4 @@
-"""Phrases, against trying all positions; words that are one letter apart, against the textbook."""
+"""Phrase search against trying all positions; fuzzy words against the textbook distance."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from tests.index.search.model import distance, phrase_starts
 TEXTS = st.lists(st.text("abc", max_size=7), max_size=5)
 
 
-class Word:
-    """The postings of a letter in texts."""
+class LetterPostings:
+    """Postings of a letter in texts."""
 
     dense_frequencies = None
 
     def __init__(self, texts: list[str], word: str) -> None:
         found = [[i for i, letter in enumerate(text) if letter == word] for text in texts]
-        having = [i for i, positions in enumerate(found) if positions]
-        self._positions = [found[i] for i in having]
-        self.count = len(having)
-        self.ordinals = np.array(having, dtype=np.uint32)
+        documents_with_word = [i for i, positions in enumerate(found) if positions]
+        self._positions = [found[i] for i in documents_with_word]
+        self.count = len(documents_with_word)
+        self.ordinals = np.array(documents_with_word, dtype=np.uint32)
         self.frequencies = np.array(list(map(len, self._positions)), dtype=np.uint32)
 
     def positions(self, rows: NDArray[np.intp]) -> tuple[NDArray[np.uint32], NDArray[np.intp]]:
@@ -46,50 +46,48 @@ class Word:
         return flat, np.cumsum([0, *map(len, chosen)], dtype=np.intp)
 
 
-def numbered(words: dict[str, Word], phrase: str) -> list[PhraseTerm]:
-    """A phrase of letters."""
+def numbered(words: dict[str, LetterPostings], phrase: str) -> list[PhraseTerm]:
+    """Return the terms of a phrase whose words are letters."""
     return [PhraseTerm(number, words[word]) for number, word in enumerate(phrase)]
 
 
 @given(TEXTS, st.text("abc", min_size=2, max_size=4), st.integers(0, 6))
-def test_phrases_are_where_words_follow_each_other(
-    texts: list[str], phrase: str, count: int
-) -> None:
-    words = {word: Word(texts, word) for word in phrase}
+def test_phrases_equal_a_search_of_all_positions(texts: list[str], phrase: str, count: int) -> None:
+    words = {word: LetterPostings(texts, word) for word in phrase}
     ordinals, frequencies = find_phrase(numbered(words, phrase), count)
     expected = [len(phrase_starts(tuple(text), tuple(phrase))) for text in texts[:count]]
     assert dict(zip(ordinals.tolist(), frequencies.tolist(), strict=True)) == {
-        i: often for i, often in enumerate(expected) if often
+        i: occurrences for i, occurrences in enumerate(expected) if occurrences
     }
 
 
 @given(st.text("abc", max_size=9), st.text("abc", min_size=2, max_size=4))
 def test_phrase_is_found_within_a_single_text(text: str, phrase: str) -> None:
     expected = phrase_starts(tuple(text), tuple(phrase))
-    for afar in (0, 5_000):
+    for offset in (0, 5_000):
         positions = {
-            word: [i + afar for i, each in enumerate(text) if each == word] for word in text
+            word: [i + offset for i, each in enumerate(text) if each == word] for word in text
         }
         found = starts_in_text(phrase, positions).tolist()
-        assert found == [start + afar for start in expected]
+        assert found == [start + offset for start in expected]
 
 
 @given(TEXTS, st.text("abc", min_size=2, max_size=6))
-def test_a_phrase_takes_no_more_steps_than_are_counted(texts: list[str], phrase: str) -> None:
-    words = {word: Word(texts, word) for word in phrase}
-    most = steps(numbered(words, phrase))
-    looked_at = 0
+def test_phrase_search_takes_at_most_the_counted_steps(texts: list[str], phrase: str) -> None:
+    words = {word: LetterPostings(texts, word) for word in phrase}
+    steps_max = steps(numbered(words, phrase))
+    step_count = 0
 
-    def searched(places: PackedPositions, starts: PackedPositions) -> NDArray[np.intp]:
-        nonlocal looked_at
-        looked_at += np.size(starts)
+    def counting_searchsorted(places: PackedPositions, starts: PackedPositions) -> NDArray[np.intp]:
+        nonlocal step_count
+        step_count += np.size(starts)
         return searchsorted(places, starts)
 
     searchsorted = np.searchsorted
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(np, "searchsorted", searched)
+        patch.setattr(np, "searchsorted", counting_searchsorted)
         find_phrase(numbered(words, phrase), len(texts))
-    assert looked_at <= most + 2 * sum(word.count for word in words.values()) + 1
+    assert step_count <= steps_max + 2 * sum(word.count for word in words.values()) + 1
 
 
 WORDS = st.text("ab", max_size=6)
@@ -103,7 +101,7 @@ def test_near_is_a_distance_of_at_most_one(word: str, other: str) -> None:
 
 @given(st.lists(ODD, max_size=40), ODD)
 @example(["ab", "b", "abb"], "aab")
-def test_near_words_are_found_each_once(words: list[str], word: str) -> None:
+def test_near_words_are_returned_once(words: list[str], word: str) -> None:
     tail = MemorySegment(0, 1, ())
     tail.add(1, DocumentVersion("c", "1", (words_of(words),), (), b""))
     near = sorted({other for other in words if distance(word, other) <= 1})

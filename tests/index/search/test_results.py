@@ -1,4 +1,4 @@
-"""Snippets, against trying everything in the plainest way."""
+"""Snippets, against trying all pieces of a text."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LEAF: st.SearchStrategy[Scoring] = st.one_of(
 )
 
 
-def of_leaf(leaf: Scoring, words: tuple[str, ...]) -> set[int]:
-    """The positions that can be part of a match."""
+def match_positions(leaf: Scoring, words: tuple[str, ...]) -> set[int]:
+    """Return the positions of words that belong to a match."""
     if not isinstance(leaf, Phrase):
         return {i for i, word in enumerate(words) if frequency(leaf, (word,))}
     starts = phrase_starts(words, leaf.words)
@@ -41,7 +41,7 @@ def of_leaf(leaf: Scoring, words: tuple[str, ...]) -> set[int]:
     st.lists(LEAF, max_size=4),
     st.integers(5, 30),
 )
-def test_a_snippet_is_the_best_piece(
+def test_snippet_is_the_piece_with_most_different_matches(
     text: str, name: str, leaves: list[Scoring], length: int
 ) -> None:
     by = analyser(name)
@@ -52,10 +52,10 @@ def test_a_snippet_is_the_best_piece(
     assert len(found.text) <= length
     assert found.more == (end < len(text))
     words = tuple(word for word, _, _ in spans)
-    matching = set().union(*(of_leaf(leaf, words) for leaf in leaves))
+    matching = set().union(*(match_positions(leaf, words) for leaf in leaves))
     marked = {i for start, stop in found.marks for i in range(begin + start, begin + stop)}
 
-    def different(first: int, last: int) -> int:
+    def count_distinct_words(first: int, last: int) -> int:
         return len({spans[i][0] for i in matching if first <= spans[i][1] and spans[i][2] <= last})
 
     can_be = {i for match in matching for i in range(*spans[match][1:])}
@@ -64,10 +64,10 @@ def test_a_snippet_is_the_best_piece(
         for i in matching:
             if begin <= spans[i][1] and spans[i][2] <= end:
                 assert marked >= set(range(*spans[i][1:]))
-        most = max((different(at, at + length) for at in range(len(text))), default=0)
-        assert different(begin, end) == most
+        most = max((count_distinct_words(at, at + length) for at in range(len(text))), default=0)
+        assert count_distinct_words(begin, end) == most
         starts = (spans[i][1] for i in sorted(matching))
-        first = next((at for at in starts if different(at, at + length) == most), begin)
+        first = next((at for at in starts if count_distinct_words(at, at + length) == most), begin)
         assert begin <= first < end or not most
     if not matching:
         assert (begin, found.marks) == (0, ())
@@ -76,7 +76,7 @@ def test_a_snippet_is_the_best_piece(
     assert all(a[1] < b[0] for a, b in zip(found.marks, found.marks[1:], strict=False))
 
 
-def test_a_document_has_a_snippet_of_each_text() -> None:
+def test_each_matching_text_field_has_a_snippet() -> None:
     long = "word " * 100 + "Of CAFÉS, big cats and dogs. " + "word " * 100
     document = json.dumps({"other": 1, "text": long, "title": "Cats; a Cat, Catalogues"})
     query = parse('"big cats" OR cat* OR CAFES~', DEFAULT.collections["documents"])
@@ -91,4 +91,6 @@ def test_a_document_has_a_snippet_of_each_text() -> None:
     piece = found["text"]
     assert piece.more
     assert 0.9 * LENGTH < len(piece.text) <= LENGTH
-    assert abs(piece.marks[0][0] - (len(piece.text) - piece.marks[-1][1])) < 10, "in the middle"
+    assert abs(piece.marks[0][0] - (len(piece.text) - piece.marks[-1][1])) < 10, (
+        "the matches are not in the middle of the snippet"
+    )

@@ -1,5 +1,5 @@
-"""Answers of shards, to the last bit, against the sequential model: as of each time, however the
-versions are divided into shards and parts."""
+"""Answers of shards equal those of the sequential model to the last bit, as of each time and for
+each division of the versions into shards and parts."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from driftline.index.query.tree import Query
 from driftline.index.search.ranking import Sort, SortPosition, SortValue, merge_ranked
-from tests.index.search.indexes import QUERY, WEIGHTS, Index, histories, indexes
-from tests.index.search.model import Document, Model, frequency, words_of
+from tests.index.search.indexes import QUERY, WEIGHTS, ShardedIndex, histories, indexes
+from tests.index.search.model import Model, ModelDocument, frequency, words_of
 
 SORT = st.builds(Sort, st.integers(0, 2), st.booleans())
 
@@ -25,7 +25,7 @@ SORT = st.builds(Sort, st.integers(0, 2), st.booleans())
     limit=st.integers(1, 5),
     data=st.data(),
 )
-def test_every_answer_is_that_of_the_sequential_model(
+def test_answers_equal_the_sequential_model(
     tmp_path: Path,
     history: tuple[Model, int],
     queries: list[Query],
@@ -51,8 +51,8 @@ def test_every_answer_is_that_of_the_sequential_model(
         assert found == {id: id for id in model.documents(at)}
 
 
-def check_search(index: Index, model: Model, query: Query, at: int, limit: int) -> None:
-    """The first two pages by score, and the totals."""
+def check_search(index: ShardedIndex, model: Model, query: Query, at: int, limit: int) -> None:
+    """Check the first two pages by score, and the totals."""
     expected = model.search(query, at)
     total, hits = index.search(query, at, limit)
     assert total == len(expected), query
@@ -63,28 +63,28 @@ def check_search(index: Index, model: Model, query: Query, at: int, limit: int) 
         assert more == expected[limit : 2 * limit], query
 
 
-def value_of(document: Document, field: int) -> SortValue:
+def value_of(document: ModelDocument, field: int) -> SortValue:
     return (
         (*document.keywords, None)[0] if field == 0 else (document.number, document.date)[field - 1]
     )
 
 
 def in_order(model: Model, query: Query, time: int, sort: Sort) -> list[tuple[str, SortPosition]]:
-    """All that a query finds, sorted."""
+    """Return all hits of the model, sorted."""
     found = [
         (id, SortPosition(0.0, written, value_of(document, sort.field)))
         for id, written, document in model.found(query, time)
     ]
     found.sort(key=lambda hit: hit[1].time)
-    having = [hit for hit in found if hit[1].value is not None]
-    having.sort(key=lambda hit: hit[1].value, reverse=sort.descending)  # type: ignore[arg-type, return-value]
-    return having + [hit for hit in found if hit[1].value is None]
+    with_value = [hit for hit in found if hit[1].value is not None]
+    with_value.sort(key=lambda hit: hit[1].value, reverse=sort.descending)  # type: ignore[arg-type, return-value]
+    return with_value + [hit for hit in found if hit[1].value is None]
 
 
 def pages(
-    index: Index, query: Query, time: int, sort: Sort, limit: int
+    index: ShardedIndex, query: Query, time: int, sort: Sort, limit: int
 ) -> list[tuple[str, SortPosition]]:
-    """All results, page by page."""
+    """Return all hits of the index, read page by page."""
     ids = {
         shard.time_of(ordinal): id
         for shard in index.shards
@@ -102,7 +102,7 @@ def pages(
         after = page[-1].sort_position
 
 
-def check_facets(index: Index, model: Model, query: Query, at: int) -> None:
+def check_facets(index: ShardedIndex, model: Model, query: Query, at: int) -> None:
     found = [document for _, _, document in model.found(query, at)]
     answers = [shard.search(query, at, 3, facets=[0]) for shard in index.shards]
     assert sum(answer.total for answer in answers) == len(found)
@@ -111,8 +111,8 @@ def check_facets(index: Index, model: Model, query: Query, at: int) -> None:
     assert sum((answer.facets[0] for answer in answers), Counter()) == keywords
 
 
-def check_explanations(index: Index, model: Model, query: Query, at: int) -> None:
-    """The shares of each document add up to its score, and each is that of the model."""
+def check_explanations(index: ShardedIndex, model: Model, query: Query, at: int) -> None:
+    """Check that shares equal those of the model and sum up to the score."""
     hits = {id: score for id, score, _ in model.search(query, at)}
     documents, everything = model.documents(at), model.everything(at)
     for id in "pqrstuvw":
@@ -133,8 +133,10 @@ def check_explanations(index: Index, model: Model, query: Query, at: int) -> Non
                 assert share.frequency == frequency(leaf, text)
                 assert share.length == len(text)
                 assert share.documents == sum(map(bool, texts))
-                having = (sum(word in other for other in texts) for word in words_of(leaf))
-                assert share.having == tuple(having)
+                documents_with_word = (
+                    sum(word in other for other in texts) for word in words_of(leaf)
+                )
+                assert share.having == tuple(documents_with_word)
                 assert share.average == sum(map(len, texts)) / max(share.documents, 1) or not text
                 assert share.weight == WEIGHTS[leaf.field]
                 assert share.score == model.score(leaf, document, everything)

@@ -1,4 +1,4 @@
-"""Statistics and counts as of each retained time, against plain sums."""
+"""Statistics and counts as of each retained time, against simple sums."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ WORDS = "abc"
 FIELDS = 2
 
 TEXTS = st.tuples(*[st.none() | st.lists(st.sampled_from(WORDS), max_size=4)] * FIELDS)
-"""The words of the text fields of a version."""
+"""Words of the text fields of a version."""
 
-DOINGS = st.lists(st.sampled_from(("settle", "save", "retain")), max_size=2)
+ACTIONS = st.lists(st.sampled_from(("settle", "save", "retain")), max_size=2)
 
 
-@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), TEXTS, DOINGS), max_size=30))
-def test_statistics_are_those_of_the_versions_that_are_alive(
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), TEXTS, ACTIONS), max_size=30))
+def test_statistics_equal_those_of_the_current_versions(
     changes: list[tuple[int, int, tuple[list[str] | None, ...], list[str]]],
 ) -> None:
     statistics, time, since = Statistics(FIELDS), 0, 0
     alive: dict[int, tuple[Words | None, ...]] = {}
     history = [(0, dict(alive))]
-    for step, document, texts, doings in changes:
+    for step, document, texts, actions in changes:
         time += step
         fields = tuple(None if text is None else words_of(text) for text in texts)
         before = alive.get(document)
         statistics.apply(
-            time, DocumentVersion("c", str(document), fields, (), b"", replaced=away(before))
+            time, DocumentVersion("c", str(document), fields, (), b"", replaced=replaced(before))
         )
         alive[document] = fields
         history.append((time + 1, dict(alive)))
-        for doing in doings:
-            if doing == "settle":
+        for action in actions:
+            if action == "settle":
                 statistics.count_deferred()
-            elif doing == "save":
+            elif action == "save":
                 statistics = Statistics.load(CheckpointReader(list(statistics.save())), FIELDS)
             else:
                 since = max(since, time - 2)
                 statistics.forget_before(since)
         for at in range(since, time + 2):
-            there = next(found for begin, found in reversed(history) if begin <= at)
+            current = next(found for begin, found in reversed(history) if begin <= at)
             for field in range(FIELDS):
-                check(statistics, field, at, [each[field] for each in there.values()])
+                check(statistics, field, at, [each[field] for each in current.values()])
 
 
-def away(fields: tuple[Words | None, ...] | None) -> tuple[ReplacedField | None, ...] | None:
-    """What goes away with the version before."""
+def replaced(fields: tuple[Words | None, ...] | None) -> tuple[ReplacedField | None, ...] | None:
+    """Describe the fields of a replaced version."""
     if fields is None:
         return None
     return tuple(
@@ -65,14 +65,14 @@ def away(fields: tuple[Words | None, ...] | None) -> tuple[ReplacedField | None,
     )
 
 
-def check(statistics: Statistics, field: int, time: int, there: list[Words | None]) -> None:
-    """The figures of a field are those of the texts that are there."""
-    texts = [text for text in there if text is not None and text.words]
+def check(statistics: Statistics, field: int, time: int, current: list[Words | None]) -> None:
+    """Check the statistics of a field against the texts of the current documents."""
+    texts = [text for text in current if text is not None and text.words]
     length = sum(text.length for text in texts)
     assert statistics.field(field, time) == FieldStatistics(len(texts), length)
     for word in WORDS:
-        having = sum(word in dict(text.words) for text in texts)
-        assert statistics.document_frequency(field, word, time) == having
+        documents_with_word = sum(word in dict(text.words) for text in texts)
+        assert statistics.document_frequency(field, word, time) == documents_with_word
 
 
 CHANGES = st.lists(st.tuples(st.integers(0, 3), st.sampled_from("ab"), st.sampled_from((-1, 1))))

@@ -1,4 +1,4 @@
-"""Watches: what they keep, how versions match them, and a brute force."""
+"""Watches: retained state, and matching of versions against a brute-force matcher."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from driftline.index.search.version_matching import Anchor, VersionContents, anc
 from driftline.index.search.version_matching import matches as matches_alone
 from driftline.index.search.watches import Change, Event, WatchIndex
 from tests.index.search.indexes import DOCUMENT, KINDS, QUERY, WEIGHTS, versions
-from tests.index.search.model import Document, Write, matches
+from tests.index.search.model import ModelDocument, ModelWrite, matches
 
 COLLECTION = Collection(
     "c",
@@ -45,25 +45,28 @@ COLLECTION = Collection(
 
 
 @dataclass
-class BruteForce:
-    """Tries all watches on all versions."""
+class BruteForceWatches:
+    """Matcher that tries all watches on all versions."""
 
     collection: Collection = COLLECTION
     queries: dict[str, str] = field(default_factory=dict)
-    documents: dict[str, Document] = field(default_factory=dict)
+    documents: dict[str, ModelDocument] = field(default_factory=dict)
     events: dict[str, list[Event]] = field(default_factory=dict)
 
-    def write(self, time: int, id: str, document: Document | None) -> None:
+    def write(self, time: int, id: str, document: ModelDocument | None) -> None:
         before = self.documents.pop(id, None)
         if document is not None:
             self.documents[id] = document
         for watch, query in self.queries.items():
-            does, did = self._matches(query, document), self._matches(query, before)
-            if does != did:
-                change: Change = "entered" if does else "left"
+            matches_now, matched_before = (
+                self._matches(query, document),
+                self._matches(query, before),
+            )
+            if matches_now != matched_before:
+                change: Change = "entered" if matches_now else "left"
                 self.events.setdefault(watch, []).append(Event(time, id, change))
 
-    def _matches(self, query: str, document: Document | None) -> bool:
+    def _matches(self, query: str, document: ModelDocument | None) -> bool:
         try:
             root = parse(query, self.collection).root
         except QueryError:
@@ -73,7 +76,7 @@ class BruteForce:
 
 def before_of(last: DocumentVersion | None) -> Callable[[], DocumentVersion | None]:
     def before() -> DocumentVersion | None:
-        assert last is not None, "asked for what is not there"
+        assert last is not None, "the previous version was requested, but there is none"
         return last
 
     return before
@@ -85,7 +88,10 @@ def test_events_outlive_their_watch_as_long_as_they_are_retained() -> None:
         watching = WatchIndex(COLLECTION)
         watching.put(1, "w", "a")
         watching.put(1, "v", "a")
-        writes = [Write(at, "p", None if at % 2 else Document((("a",), ()))) for at in range(2, 8)]
+        writes = [
+            ModelWrite(at, "p", None if at % 2 else ModelDocument((("a",), ())))
+            for at in range(2, 8)
+        ]
         for time, version in versions(writes):
             watching.apply(time, version, before_of(None))
         watching.remove(8, "w")
@@ -105,7 +111,7 @@ def test_removed_watches_and_expired_events_are_freed(monkeypatch: pytest.Monkey
     assert list(watching.save()) == nothing
     for number in range(1_000):
         watching.put(number, str(number), "a")
-    writes = [Write(30_000, "p", Document((("a",), ()))), Write(30_001, "p", None)]
+    writes = [ModelWrite(30_000, "p", ModelDocument((("a",), ()))), ModelWrite(30_001, "p", None)]
     for time, version in versions(writes):
         watching.apply(time, version, before_of(None))
     for number in range(1_000):
@@ -116,10 +122,10 @@ def test_removed_watches_and_expired_events_are_freed(monkeypatch: pytest.Monkey
     assert list(watching.save()) == nothing
 
 
-def test_damaged_parts_are_refused() -> None:
+def test_damaged_parts_are_rejected() -> None:
     watching = WatchIndex(COLLECTION)
     watching.put(1, "w", "a")
-    [(time, version)] = versions([Write(3, "p", Document((("a",), ())))])
+    [(time, version)] = versions([ModelWrite(3, "p", ModelDocument((("a",), ())))])
     watching.apply(time, version, before_of(None))
     parts = list(watching.save())
     assert len(parts) == 7
@@ -133,7 +139,7 @@ def test_damaged_parts_are_refused() -> None:
 
 @given(QUERY, st.lists(st.integers(0, 9), min_size=5, max_size=5), DOCUMENT)
 def test_matching_document_contains_an_anchor(
-    query: Query, frequencies: list[int], document: Document
+    query: Query, frequencies: list[int], document: ModelDocument
 ) -> None:
     anchors = anchors_of(query.root, lambda field, word: frequencies[(field + len(word)) % 5])
     if anchors is not None and matches(query.root, document):
@@ -143,12 +149,12 @@ def test_matching_document_contains_an_anchor(
         )
 
 
-def test_the_rarest_part_is_the_anchor() -> None:
-    often = {"the": 990, "cat": 50, "purrs": 770, "a": 20}
+def test_anchor_is_the_rarest_part() -> None:
+    frequencies = {"the": 990, "cat": 50, "purrs": 770, "a": 20}
 
     def anchors(query: str) -> list[str] | None:
         root = parse(query, DEFAULT.collections["documents"]).root
-        found = anchors_of(root, lambda field, word: often.get(word, 0))
+        found = anchors_of(root, lambda field, word: frequencies.get(word, 0))
         return None if found is None else [f"{each.field}:{each.text}" for each in found]
 
     assert anchors("the cat purrs") == ["0:cat", "1:cat"]
@@ -164,13 +170,13 @@ LONGER = st.lists(st.sampled_from("abc"), max_size=12).map(tuple)
 
 
 @given(queries=st.lists(QUERY, min_size=1, max_size=5), document=DOCUMENT, text=st.none() | LONGER)
-def test_a_version_by_itself_matches_as_in_a_shard(
-    queries: list[Query], document: Document, text: tuple[str, ...] | None
+def test_single_version_matches_as_in_a_shard(
+    queries: list[Query], document: ModelDocument, text: tuple[str, ...] | None
 ) -> None:
-    if text is not None:  # phrases that are there several times
+    if text is not None:  # phrases may then occur several times
         document = replace(document, texts=(text, document.texts[1]))
     shard = Shard(MemorySegment(0, 2, KINDS), WEIGHTS)
-    [(time, version)] = versions([Write(1, "p", document)])
+    [(time, version)] = versions([ModelWrite(1, "p", document)])
     shard.apply(time, version)
     for query in queries:
         found = matches_alone(query.root, VersionContents.of(version))

@@ -1,4 +1,4 @@
-"""The shapes of questions and answers, and what is refused, for documents that come by the flow."""
+"""Requests to a searcher: formats of questions and answers, and rejected requests."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ BOOKS: dict[str, dict[str, object]] = {
     "oil": {"title": "Oil", "text": "oil, for tea and cars", "tags": ["fuel", "drink"]},
     "sea": {"title": "Sea", "text": "sea of tea", "pages": 7, "printed": "1970-01-02", "more": 1},
 }
-"""Written at the times 1, 2, 3; at 4 there is another version of the first, at 5 it is deleted."""
+"""Written at the times 1, 2 and 3; the first one is replaced at 4 and deleted at 5."""
 
 WRITES = [
     *(Write("books", id, document) for id, document in BOOKS.items()),
@@ -63,7 +63,7 @@ def searcher_of(schema: Schema, directory: Path, shard: int = 0, shards: int = 1
 
 
 def ask(searcher: Searcher, what: str, **others: object) -> dict[str, object]:
-    """An answer, as it arrives in another process; of the collection `books` as of 4."""
+    """Return the answer as another process receives it; by default from `books` as of 4."""
     question = {"what": what, "collection": "books", "at": 4, **others}
     asked = unpack(pack(question))
     assert isinstance(asked, dict)
@@ -158,7 +158,7 @@ def test_invalid_requests_are_rejected(searcher: Searcher) -> None:
 def test_too_costly_query_is_rejected(tmp_path: Path, schema: Schema) -> None:
     searcher = searcher_of(schema, tmp_path)
     small = Searcher(schema, tmp_path / "small", budget=2)
-    small.load(saved(searcher, tmp_path / "0 of 1", tmp_path / "small"))
+    small.load(save_checkpoint(searcher, tmp_path / "0 of 1", tmp_path / "small"))
     with pytest.raises(ApiError, match="the query would read 3 postings") as refused:
         ask(small, "count", q="text:tea")
     assert (refused.value.code, refused.value.details) == ("costly", {"leaf": "text:tea"})
@@ -184,7 +184,7 @@ def test_an_answer_has_bounded_documents_and_snippets(
     assert (refused.value.code, refused.value.details) == ("costly", {"limit": 2})
 
 
-def test_a_facet_has_bounded_keywords(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_facet_has_bounded_keywords(searcher: Searcher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "KEYWORDS_MAX", 1)
     assert ask(searcher, "search", q="cup", limit=1, facets=["tags"])["total"] == 1
     with pytest.raises(ApiError, match="the field 'tags' has 2 different keywords") as refused:
@@ -192,8 +192,8 @@ def test_a_facet_has_bounded_keywords(searcher: Searcher, monkeypatch: pytest.Mo
     assert refused.value.code == "costly"
 
 
-def saved(searcher: Searcher, directory: Path, other: Path) -> list[bytes]:
-    """A checkpoint; its files are copied to another directory."""
+def save_checkpoint(searcher: Searcher, directory: Path, other: Path) -> list[bytes]:
+    """Save a checkpoint and copy its files to another directory."""
     searcher.freeze()
     parts = list(searcher.save())
     for path in directory.iterdir():

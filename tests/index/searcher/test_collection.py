@@ -1,4 +1,4 @@
-"""Which segment files there are: those that are needed, and few."""
+"""Segment files of a collection: needed ones are kept, and their number is bounded."""
 
 from __future__ import annotations
 
@@ -18,17 +18,19 @@ from driftline.index.searcher.collection import (
     first_to_merge,
 )
 from driftline.index.searcher.searcher import Searcher
-from tests.index.search.model import Document, Model, Write
+from tests.index.search.model import Model, ModelDocument, ModelWrite
 from tests.index.searcher.world import SCHEMA, check, items_of
 
 MODEL = Model([2.0, 1.0])
-MODEL.writes += [Write(time, "pq"[time % 2], Document((("a", "b"), ()))) for time in range(1, 40)]
+MODEL.writes += [
+    ModelWrite(time, "pq"[time % 2], ModelDocument((("a", "b"), ()))) for time in range(1, 40)
+]
 ITEMS = items_of(MODEL.writes)
 QUERIES = ["title:a"]
 
 
-def freeze(searcher: Searcher) -> list[bytes]:
-    """With a new version."""
+def save_new_version(searcher: Searcher) -> list[bytes]:
+    """Apply a new version and save a checkpoint; return its parts."""
     time = searcher.time + 1
     searcher.apply(time, [item for item in ITEMS if item.label[0] == searcher.time])
     searcher.freeze()
@@ -37,11 +39,11 @@ def freeze(searcher: Searcher) -> list[bytes]:
 
 @pytest.fixture
 def searcher(tmp_path: Path) -> Searcher:
-    """A searcher with two segments of one size, which are to be merged."""
+    """Return a searcher with two segments of equal size, which are due for a merge."""
     searcher = Searcher(SCHEMA, tmp_path / "index")
     searcher.apply(1, [])
     for _ in range(2):
-        freeze(searcher)
+        save_new_version(searcher)
         searcher.mark_saved()
     return searcher
 
@@ -51,7 +53,7 @@ def names(directory: Path) -> list[str]:
 
 
 def check_loaded(directory: Path, parts: list[bytes]) -> None:
-    """A checkpoint is good, with the files that there are now."""
+    """Check that a checkpoint loads with the current files."""
     other = shutil.copytree(directory, directory.with_name("copy"), dirs_exist_ok=False)
     searcher = Searcher(SCHEMA, other)
     searcher.load(parts)
@@ -62,18 +64,18 @@ def check_loaded(directory: Path, parts: list[bytes]) -> None:
 def test_segments_of_the_valid_checkpoint_are_kept_until_the_next(
     tmp_path: Path, searcher: Searcher
 ) -> None:
-    """Also what was merged while it was written."""
+    """A merge finishes while the checkpoint is written."""
     directory = tmp_path / "index"
     work = searcher.next_job()
     assert work is not None
     before = names(directory)
-    parts = freeze(searcher)
+    parts = save_new_version(searcher)
     work.do()
     work.on_success()
     searcher.mark_saved()
     assert set(before) < set(names(directory))
     check_loaded(directory, parts)
-    next_parts = freeze(searcher)
+    next_parts = save_new_version(searcher)
     check_loaded(directory, parts)
     check_loaded(directory, next_parts)
     searcher.mark_saved()
@@ -86,11 +88,11 @@ def test_segments_being_merged_are_kept(tmp_path: Path, searcher: Searcher) -> N
     assert work is not None
     work.do()
     for _ in range(2):
-        freeze(searcher)
+        save_new_version(searcher)
         searcher.mark_saved()
     work.on_success()
     check([searcher], MODEL, QUERIES, searcher.time)
-    parts = freeze(searcher)
+    parts = save_new_version(searcher)
     searcher.mark_saved()
     check_loaded(tmp_path / "index", parts)
     assert len(names(tmp_path / "index")) == searcher.figures()["segments"] == 4
@@ -99,7 +101,7 @@ def test_segments_being_merged_are_kept(tmp_path: Path, searcher: Searcher) -> N
 def test_failed_merge_changes_nothing(tmp_path: Path, searcher: Searcher) -> None:
     work = searcher.next_job()
     assert work is not None
-    work.on_success()  # without a file
+    work.on_success()  # although the job wrote no file
     check([searcher], MODEL, QUERIES, searcher.time)
     assert searcher.next_job() is None
     assert searcher.figures()["segments"] == 2
@@ -139,10 +141,10 @@ def test_merge_policy_bounds_segments_and_copies_per_version(counts: list[int], 
             sizes[-len(run) :] = [sum(run)]
     total = sum(saved)
     assert sum(sizes) == total
-    # Each that stays is larger than LARGER times all later ones, and one is new.
+    # Each remaining segment is larger than MERGE_RATIO times all later ones together; one is new.
     assert most <= 2 + log(total / each + 1, MERGE_RATIO + 1)
-    # A segment becomes part of one that is larger by a part of it, or is new.
-    small = min(total, SMALL_SIZE_MAX) // each  # 0: none is small
+    # Each copy of a version leads to a segment that is larger by a factor of 1 + 1 / ratio.
+    small = min(total, SMALL_SIZE_MAX) // each  # 0: no segment is small
     times = log(small + 1, 1 + 1 / SMALL_MERGE_RATIO)
     times += log(total / each / max(small, 1) + 1, 1 + 1 / MERGE_RATIO)
     assert copied <= total * (1 + times)

@@ -1,4 +1,4 @@
-"""Answers of searchers that are saved, merged and opened again at any moment, against the model."""
+"""Answers of searchers that save, merge and restart at any moment, against the model."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from driftline.index.searcher.searcher import Searcher
 from driftline.serve.views.checkpoint import restore_view, write_checkpoint
 from driftline.serve.views.hosted import HostedView
 from tests.index.search.indexes import WEIGHTS, histories
-from tests.index.search.model import Document, Model, Write
-from tests.index.searcher.world import IDS, QUERIES, SCHEMA, Replica, check, items_of
+from tests.index.search.model import Model, ModelDocument, ModelWrite
+from tests.index.searcher.world import IDS, QUERIES, SCHEMA, SearcherReplica, check, items_of
 
 EVENTS = st.sampled_from(
     (
@@ -31,7 +31,7 @@ EVENTS = st.sampled_from(
 
 
 @pytest.fixture
-def _merges_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+def _merge_eagerly(monkeypatch: pytest.MonkeyPatch) -> None:
     def merged_from(sizes: Sequence[int]) -> int:
         return len(sizes) // 3 if len(sizes) > 1 else len(sizes)
 
@@ -39,32 +39,32 @@ def _merges_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("_merges_soon")
+@pytest.mark.usefixtures("_merge_eagerly")
 @settings(max_examples=30)
 @given(
     history=histories(),
     shards=st.integers(1, 2),
-    happenings=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), EVENTS), min_size=9),
+    event_schedule=st.lists(st.tuples(st.integers(1, 3), st.integers(0, 1), EVENTS), min_size=9),
     retained=st.integers(1, 60),
     queries=st.lists(QUERIES, min_size=1, max_size=3),
 )
 def test_answers_equal_the_model_after_saves_merges_and_restarts(
     history: tuple[Model, int],
     shards: int,
-    happenings: list[tuple[int, int, str]],
+    event_schedule: list[tuple[int, int, str]],
     retained: int,
     queries: list[str],
 ) -> None:
     model, end = history
     items = items_of(model.writes)
     with TemporaryDirectory() as directory:
-        replicas = [Replica(Path(directory, str(i)), i, shards) for i in range(shards)]
+        replicas = [SearcherReplica(Path(directory, str(i)), i, shards) for i in range(shards)]
         time = 0
-        for step, number, what in happenings:
+        for step, number, what in event_schedule:
             time = min(time + step, end + 1)
             for replica in replicas:
                 replica.follow(items, time)
-            replicas[number % shards].happen(what, items)
+            replicas[number % shards].apply_event(what, items)
             for replica in replicas:
                 replica.searcher.forget_before(time - retained)
             searchers = [replica.searcher for replica in replicas]
@@ -74,7 +74,7 @@ def test_answers_equal_the_model_after_saves_merges_and_restarts(
 
 @pytest.mark.slow
 def test_forked_process_saves_while_the_searcher_continues(tmp_path: Path) -> None:
-    """With versions, a merge and questions between; as a host does it."""
+    """Versions, queries and a merge happen during and between the checkpoints."""
     model, checkpoint = Model(WEIGHTS), tmp_path / "checkpoint"
     random = Random(3)
     searcher: HostedView = Searcher(SCHEMA, tmp_path / "segments")
@@ -83,22 +83,22 @@ def test_forked_process_saves_while_the_searcher_continues(tmp_path: Path) -> No
         write_some(model, random, 40)
         follow(searcher, model)
         searcher.freeze()
-        copy = in_copy(lambda: write(checkpoint, searcher))
+        pid = run_forked(lambda: write(checkpoint, searcher))
         frozen_at = searcher.time
         write_some(model, random, 10)
         follow(searcher, model)
         check([searcher], model, queries, searcher.time)
-        assert ended_well(copy)
-        if round_ != 4:  # nobody is told of this one
+        assert exited_normally(pid)
+        if round_ != 4:  # the searcher never learns of this checkpoint
             searcher.mark_saved()
         check([searcher], model, queries, searcher.time)
         other = shutil.copytree(tmp_path / "segments", tmp_path / f"segments {round_}")
-        again = restore_view(checkpoint, "me", partial(Searcher, SCHEMA, other))
-        assert again.time == frozen_at
-        for at in range(0, again.time, 37):
-            check([again], model, queries, at)
+        restored = restore_view(checkpoint, "me", partial(Searcher, SCHEMA, other))
+        assert restored.time == frozen_at
+        for at in range(0, restored.time, 37):
+            check([restored], model, queries, at)
         if work := searcher.next_job():
-            assert ended_well(in_copy(work.do))
+            assert exited_normally(run_forked(work.do))
             work.on_success()
             check([searcher], model, queries, searcher.time - 20)
     assert searcher.figures()["segments"] <= 3
@@ -107,10 +107,10 @@ def test_forked_process_saves_while_the_searcher_continues(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_index_size_is_bounded_when_documents_are_replaced(tmp_path: Path) -> None:
-    """Versions that nobody can ask for any more go away, with their documents, if those are gone;
-    what can be asked for stays, also for who opens the last checkpoint."""
+    """Expired versions and deleted documents are dropped; retained versions remain readable, also
+    after a restart from the last checkpoint."""
     model, random = Model(WEIGHTS), Random(5)
-    replica = Replica(tmp_path, 0, 1)
+    replica = SearcherReplica(tmp_path, 0, 1)
     queries = ["text:a -title:b", "tags:x*", "*"]
     sizes = []
     for round_ in range(18):
@@ -119,11 +119,11 @@ def test_index_size_is_bounded_when_documents_are_replaced(tmp_path: Path) -> No
         replica.follow(items, len(model.writes) + 1)
         replica.searcher.forget_before(replica.searcher.time - 60)
         for what in ("save", "merge", "merge", "save", *["reopen"] * (round_ % 7 == 0)):
-            replica.happen(what, items)
+            replica.apply_event(what, items)
         time = replica.searcher.time
         for at in (time, max(time - 60, 0)):
             check([replica.searcher], model, queries, at)
-        sizes.append((replica.searcher.figures()["versions"], disk(tmp_path)))
+        sizes.append((replica.searcher.figures()["versions"], directory_size_bytes(tmp_path)))
     most_versions, most_bytes = (max(each[:8]) for each in zip(*sizes, strict=True))
     assert most_versions < 60 + 40 * 5
     assert max(versions for versions, _ in sizes) <= most_versions * 1.5
@@ -131,26 +131,30 @@ def test_index_size_is_bounded_when_documents_are_replaced(tmp_path: Path) -> No
 
 
 def test_purged_document_is_not_confused_with_a_new_one(tmp_path: Path) -> None:
-    model, replica = Model(WEIGHTS), Replica(tmp_path, 0, 1)
-    one = Document((("a",), ("b",)), ())
-    model.writes += [Write(time, "q", one) for time in range(1, 5)]
-    model.writes += [Write(time, "p", one if time % 2 else None) for time in range(5, 9)]
+    model, replica = Model(WEIGHTS), SearcherReplica(tmp_path, 0, 1)
+    one = ModelDocument((("a",), ("b",)), ())
+    model.writes += [ModelWrite(time, "q", one) for time in range(1, 5)]
+    model.writes += [ModelWrite(time, "p", one if time % 2 else None) for time in range(5, 9)]
     replica.follow(items_of(model.writes), 9)
     for what in ("save", "retain", "merge", "save", "reopen", "new ones"):
         match what:
             case "retain":
                 replica.searcher.forget_before(9)
             case "new ones":
-                model.writes += [Write(9, "r", one), Write(10, "q", None), Write(11, "q", one)]
+                model.writes += [
+                    ModelWrite(9, "r", one),
+                    ModelWrite(10, "q", None),
+                    ModelWrite(11, "q", one),
+                ]
             case _:
-                replica.happen(what, items_of(model.writes))
+                replica.apply_event(what, items_of(model.writes))
         replica.follow(items_of(model.writes), len(model.writes) + 1)
         check([replica.searcher], model, ["*", "text:b"], replica.searcher.time)
         if what == "reopen":
             assert replica.searcher.figures()["versions"] == 1
 
 
-def disk(directory: Path) -> int:
+def directory_size_bytes(directory: Path) -> int:
     return sum(path.stat().st_size for path in directory.iterdir())
 
 
@@ -158,8 +162,8 @@ def write_some(model: Model, random: Random, number: int) -> None:
     for _ in range(number):
         time = len(model.writes) + 1
         texts = tuple(tuple(random.choices(("a", "b", "ab", "abc"), k=5)) for _ in range(2))
-        document = Document(texts, ("x",)) if random.random() < 0.9 else None
-        model.writes.append(Write(time, random.choice(IDS), document))
+        document = ModelDocument(texts, ("x",)) if random.random() < 0.9 else None
+        model.writes.append(ModelWrite(time, random.choice(IDS), document))
 
 
 def follow(searcher: HostedView, model: Model) -> None:
@@ -173,11 +177,11 @@ def write(path: Path, searcher: HostedView) -> None:
         pass
 
 
-def in_copy(do: Callable[[], None]) -> int:
-    """Do something in a copy of this process; its number."""
-    copy = os.fork()
-    if copy:
-        return copy
+def run_forked(do: Callable[[], None]) -> int:
+    """Fork, run `do` in the child, and return its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
     try:
         do()
         os._exit(0)
@@ -185,5 +189,5 @@ def in_copy(do: Callable[[], None]) -> int:
         os._exit(1)
 
 
-def ended_well(copy: int) -> bool:
-    return os.waitpid(copy, 0)[1] == 0
+def exited_normally(pid: int) -> bool:
+    return os.waitpid(pid, 0)[1] == 0

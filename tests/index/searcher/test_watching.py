@@ -1,5 +1,5 @@
-"""Events of watches in searchers that are saved, merged and opened again at any moment, against
-trying every watch on every version."""
+"""Watch events of searchers that save, merge and restart at any moment, against a brute-force
+matcher."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from driftline.index.search.watches import Event
 from driftline.index.searcher.searcher import Searcher
 from driftline.serve.errors import ApiError
 from driftline.serve.views.tokens import time_of, token_of
-from tests.index.search.model import Document
-from tests.index.search.test_watches import BruteForce
-from tests.index.searcher.test_damage import flipped, loaded
+from tests.index.search.model import ModelDocument
+from tests.index.search.test_watches import BruteForceWatches
+from tests.index.searcher.test_damage import flip_bit, load_searcher
 from tests.index.searcher.test_searcher import EVENTS
-from tests.index.searcher.world import COLLECTION, QUERIES, SCHEMA, Replica
+from tests.index.searcher.world import COLLECTION, QUERIES, SCHEMA, SearcherReplica
 
 WORDS = st.lists(st.sampled_from(("a", "b", "ab", "abc", "c", "caa")), max_size=6).map(" ".join)
 DOCUMENTS = st.fixed_dictionaries(
@@ -36,7 +36,7 @@ DOCUMENTS = st.fixed_dictionaries(
     },
 )
 WRONG = st.sampled_from(("", "((", "none:a", "-a"))
-"""Queries that find nothing or all, or that cannot be read."""
+"""Invalid queries, and one without positive words."""
 
 WRITES = st.lists(
     st.builds(Write, st.just("c"), st.sampled_from("pqr"), st.none() | DOCUMENTS)
@@ -49,8 +49,8 @@ def items_of(writes: list[Write | WatchWrite]) -> list[Item]:
     return list(run_reference(document_flow(SCHEMA), [[write.record() for write in writes]]))
 
 
-def brute_force(writes: list[Write | WatchWrite]) -> BruteForce:
-    model = BruteForce(COLLECTION)
+def brute_force(writes: list[Write | WatchWrite]) -> BruteForceWatches:
+    model = BruteForceWatches(COLLECTION)
     for time, write in enumerate(writes, 1):
         if isinstance(write, Write):
             model.write(time, write.id, None if write.document is None else _model(write.document))
@@ -61,30 +61,30 @@ def brute_force(writes: list[Write | WatchWrite]) -> BruteForce:
     return model
 
 
-def _model(document: object) -> Document:
+def _model(document: object) -> ModelDocument:
     match document:
         case {"title": str(title), "text": str(text), **others}:
             tags, number = others.get("tags", ()), others.get("number")
             assert isinstance(tags, list | tuple)
             assert number is None or isinstance(number, float)
             texts = tuple(title.split()), tuple(text.split())
-            return Document(texts, tuple(tags), number)
+            return ModelDocument(texts, tuple(tags), number)
     raise AssertionError(document)
 
 
 def ask(searcher: Searcher, what: str, **others: object) -> dict[str, object]:
-    """An answer, as it arrives in another process."""
+    """Return the answer as another process receives it."""
     answer = unpack(pack(searcher.ask({"what": what, "collection": "c", **others})))
     assert isinstance(answer, dict)
     return answer
 
 
 def all_events(searchers: list[Searcher], watch: str, since: int, limit: int) -> list[Event]:
-    """The events of all shards, as somebody reads them who goes on from `upto`."""
+    """Return the events of all shards; each request continues at `upto` of the previous one."""
     found: list[Event] = []
     while since < searchers[0].time:
-        about = {"watch": watch, "since": since, "limit": limit}
-        answers = [ask(searcher, "events", **about) for searcher in searchers]
+        question = {"watch": watch, "since": since, "limit": limit}
+        answers = [ask(searcher, "events", **question) for searcher in searchers]
         upto = min(time for answer in answers if isinstance(time := answer["upto"], int))
         assert upto > since
         some = []
@@ -103,7 +103,7 @@ def all_events(searchers: list[Searcher], watch: str, since: int, limit: int) ->
 @given(
     writes=WRITES,
     shards=st.integers(1, 2),
-    happenings=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 1), EVENTS), max_size=20),
+    event_schedule=st.lists(st.tuples(st.integers(1, 5), st.integers(0, 1), EVENTS), max_size=20),
     retained=st.integers(1, 12),
     limit=st.integers(1, 3),
     swept_from=st.integers(0, 3),
@@ -111,7 +111,7 @@ def all_events(searchers: list[Searcher], watch: str, since: int, limit: int) ->
 def test_watch_events_equal_brute_force_matching(
     writes: list[Write | WatchWrite],
     shards: int,
-    happenings: list[tuple[int, int, str]],
+    event_schedule: list[tuple[int, int, str]],
     retained: int,
     limit: int,
     swept_from: int,
@@ -119,13 +119,13 @@ def test_watch_events_equal_brute_force_matching(
     items = items_of(writes)
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patch:
         patch.setattr(watches, "SWEEP_MIN", swept_from)
-        replicas = [Replica(Path(directory, str(i)), i, shards) for i in range(shards)]
+        replicas = [SearcherReplica(Path(directory, str(i)), i, shards) for i in range(shards)]
         time = 0
-        for step, number, what in [*happenings, (len(writes) + 1, 0, "reopen")]:
+        for step, number, what in [*event_schedule, (len(writes) + 1, 0, "reopen")]:
             time = min(time + step, len(writes) + 1)
             for replica in replicas:
                 replica.follow(items, time)
-            replicas[number % shards].happen(what, items)
+            replicas[number % shards].apply_event(what, items)
             for replica in replicas:
                 replica.searcher.forget_before(time - retained)
             since = max(0, time - retained)
@@ -135,15 +135,15 @@ def test_watch_events_equal_brute_force_matching(
                 later = [e for e in expected.events.get(watch, []) if e.time >= since]
                 assert all_events(searchers, watch, since, limit) == later
             for searcher in searchers:
-                there = ask(searcher, "watches")
-                assert there["total"] == len(expected.queries)
-                rows = there["watches"]
+                listed = ask(searcher, "watches")
+                assert listed["total"] == len(expected.queries)
+                rows = listed["watches"]
                 assert isinstance(rows, list | tuple)
                 assert {row["id"]: row["q"] for row in rows} == expected.queries
 
 
 @pytest.fixture
-def watching(tmp_path: Path) -> Searcher:
+def watch_searcher(tmp_path: Path) -> Searcher:
     searcher = Searcher(SCHEMA, tmp_path)
     searcher.apply(
         7,
@@ -161,37 +161,37 @@ def watching(tmp_path: Path) -> Searcher:
     return searcher
 
 
-def test_watch_requests_are_answered(watching: Searcher) -> None:
+def test_watch_requests_are_answered(watch_searcher: Searcher) -> None:
     watch = {"id": "w", "q": "title:a", "label": token_of(2)}
     other = {"id": "v", "q": "a (", "label": token_of(4)}
-    assert ask(watching, "watch", watch="w") == watch
-    assert ask(watching, "watches") == {"total": 2, "watches": (other, watch)}
-    last = ask(watching, "watches", start_after="v", limit=1)
+    assert ask(watch_searcher, "watch", watch="w") == watch
+    assert ask(watch_searcher, "watches") == {"total": 2, "watches": (other, watch)}
+    last = ask(watch_searcher, "watches", start_after="v", limit=1)
     assert last == {"total": 2, "watches": (watch,)}
-    begins = {"label": token_of(3), "id": "p", "event": "entered", "watch": "w"}
-    ceases = {"label": token_of(5), "id": "p", "event": "left", "watch": "w"}
-    again = {"label": token_of(7), "id": "q", "event": "entered", "watch": "w"}
-    found = ask(watching, "events", watch="w", since=0)
-    assert found == {"events": (begins, ceases, again), "upto": 7}
-    some = ask(watching, "events", watch="w", since=0, limit=2)
-    assert some == {"events": (begins, ceases), "upto": 5}
-    before = ask(watching, "events", watch="w", since=3, at=6)
-    assert before == {"events": (ceases,), "upto": 6}
-    figures = watching.figures()
+    entered = {"label": token_of(3), "id": "p", "event": "entered", "watch": "w"}
+    left = {"label": token_of(5), "id": "p", "event": "left", "watch": "w"}
+    entered_q = {"label": token_of(7), "id": "q", "event": "entered", "watch": "w"}
+    found = ask(watch_searcher, "events", watch="w", since=0)
+    assert found == {"events": (entered, left, entered_q), "upto": 7}
+    some = ask(watch_searcher, "events", watch="w", since=0, limit=2)
+    assert some == {"events": (entered, left), "upto": 5}
+    before = ask(watch_searcher, "events", watch="w", since=3, at=6)
+    assert before == {"events": (left,), "upto": 6}
+    figures = watch_searcher.figures()
     assert (figures["watches"], figures["watch_events"]) == (2, 3)
-    watching.forget_before(3)
-    assert watching.figures()["watch_events"] == 2
+    watch_searcher.forget_before(3)
+    assert watch_searcher.figures()["watch_events"] == 2
 
 
-def test_invalid_watch_requests_are_rejected(watching: Searcher) -> None:
-    watching.forget_before(3)
+def test_invalid_watch_requests_are_rejected(watch_searcher: Searcher) -> None:
+    watch_searcher.forget_before(3)
     for code, text, question in (
         ("absent", "no watch 'x'", {"what": "watch", "watch": "x"}),
         ("invalid", "Expected `int` <= 1000", {"what": "watches", "limit": 1_001}),
         ("retained", "the index", {"what": "events", "watch": "w", "since": 2}),
     ):
         with pytest.raises(ApiError, match=text) as refused:
-            watching.ask({"collection": "c", **question})
+            watch_searcher.ask({"collection": "c", **question})
         assert refused.value.code == code
 
 
@@ -203,15 +203,15 @@ def test_damage_never_causes_wrong_watch_events(tmp_path: Path) -> None:
             Write("c", "p", {"title": "b a"}),
         ]
     )
-    replica = Replica(tmp_path, 0, 1)
+    replica = SearcherReplica(tmp_path, 0, 1)
     replica.follow(items, 3)
-    replica.happen("save", items)
+    replica.apply_event("save", items)
     [path] = tmp_path.glob("*.segment")
     good, refused = path.read_bytes(), list[str]()
     for at in range(0, len(good), 17):
-        path.write_bytes(flipped(good, at))
+        path.write_bytes(flip_bit(good, at))
         try:
-            searcher = loaded(tmp_path, replica.checkpoint or [])
+            searcher = load_searcher(tmp_path, replica.checkpoint or [])
             searcher.apply(4, items[-1:])
             assert len(all_events([searcher], "w", 0, 9)) == 2
         except SnapshotDamaged:

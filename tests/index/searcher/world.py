@@ -1,4 +1,4 @@
-"""An index of one collection in some searchers, beside the sequential model that it is held to."""
+"""Searchers of an index with one collection, and checks against the sequential model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from driftline.index.searcher.searcher import Searcher, shard_of
 from driftline.serve.errors import ApiError
 from driftline.serve.views.hosted import Answer, BackgroundJob, HostedView
 from tests.index.search.indexes import WEIGHTS, versions
-from tests.index.search.model import Hit, Model, Write
+from tests.index.search.model import Hit, Model, ModelWrite
 
 IDS = "pqrstuvw"
 
@@ -69,45 +69,45 @@ QUERIES = st.recursive(
 )
 
 
-def bound(query: str) -> Query:
-    """What the collection understands."""
+def parse_query(query: str) -> Query:
+    """Parse a query for the collection."""
     return parse(query, COLLECTION)
 
 
-def items_of(writes: list[Write]) -> list[Item]:
-    """The outputs of the index's flow for these writes, and others that make no version."""
+def items_of(writes: list[ModelWrite]) -> list[Item]:
+    """Return the outputs of the flow of the index for these writes, also outputs of other sinks."""
     items = []
     for time, version in versions(writes):
-        payload = unpack(pack((VERSION, encode(_with_text(time, version)))))
+        payload = unpack(pack((VERSION, encode(_with_stored_identity(time, version)))))
         items.append(Item((time, 0), 0, payload))
         items.append(Item((time, 1), 0, ("changed", ("c", version.id, time))))
         items.append(Item((time, 2), -1, payload))
     return items
 
 
-def _with_text(time: int, version: DocumentVersion) -> DocumentVersion:
-    """What is stored tells documents and versions apart."""
+def _with_stored_identity(time: int, version: DocumentVersion) -> DocumentVersion:
+    """Store the id and the time, which identify document and version."""
     if version.deleted:
         return version
     return version._replace(stored=json.dumps({"id": version.id, "time": time}).encode())
 
 
-class Replica:
-    """The searcher of one shard, with the checkpoint on its disk."""
+class SearcherReplica:
+    """Searcher of one shard, with its last checkpoint."""
 
     def __init__(self, directory: Path, shard: int, shards: int) -> None:
-        self._about = directory, shard, shards
+        self._location = directory, shard, shards
         self.checkpoint: list[bytes] | None = None
         self.searcher = self._new()
         self._saving: list[bytes] | None = None
-        self._work: BackgroundJob | None = None
+        self._job: BackgroundJob | None = None
 
     def _new(self) -> Searcher:
-        directory, shard, shards = self._about
+        directory, shard, shards = self._location
         return Searcher(SCHEMA, directory, shard, shards)
 
-    def happen(self, what: str, items: list[Item]) -> None:
-        """Something happens to the process that has the searcher; `items`: of the journal."""
+    def apply_event(self, what: str, items: list[Item]) -> None:
+        """Apply an event to the process of the searcher; `items`: all items of the journal."""
         searcher = self.searcher
         match what:
             case "freeze":
@@ -115,41 +115,41 @@ class Replica:
                 self._saving = list(searcher.save())
             case "save fails":
                 searcher.freeze()
-                next(searcher.save())  # perhaps with a file that nobody will need
+                next(searcher.save())  # may leave an unused file
                 self._saving = None
             case "save":
-                self.happen("freeze", items)
-                self.happen("saved", items)
+                self.apply_event("freeze", items)
+                self.apply_event("saved", items)
             case "saved" if self._saving is not None:
                 self.checkpoint, self._saving = self._saving, None
                 searcher.mark_saved()
             case "merge":
-                self.happen("merge begins", items)
-                self.happen("merge ends", items)
-            case "merge begins" | "merge fails" if self._work is None:
-                self._work = searcher.next_job()
-                if self._work is not None:
-                    self._work.do()
+                self.apply_event("merge begins", items)
+                self.apply_event("merge ends", items)
+            case "merge begins" | "merge fails" if self._job is None:
+                self._job = searcher.next_job()
+                if self._job is not None:
+                    self._job.do()
                 if what == "merge fails":
-                    self._work = None
-            case "merge ends" if self._work is not None:
-                self._work.on_success()
-                self._work = None
+                    self._job = None
+            case "merge ends" if self._job is not None:
+                self._job.on_success()
+                self._job = None
             case "reopen":
-                self.searcher, self._saving, self._work = self._new(), None, None
+                self.searcher, self._saving, self._job = self._new(), None, None
                 if self.checkpoint is not None:
                     self.searcher.load(self.checkpoint)
                 self.follow(items, searcher.time)
                 self.searcher.forget_before(searcher.since)
 
     def follow(self, items: list[Item], time: int) -> None:
-        """Apply what is new of all items."""
+        """Apply the items that are new to the searcher, up to a time."""
         new = [item for item in items if self.searcher.time <= item.label[0] < time]
         self.searcher.apply(time, new)
 
 
 def hits_of(answer: Answer) -> list[Hit]:
-    """The hits of an answer."""
+    """Return the hits of an answer."""
     hits = answer["hits"]
     assert isinstance(hits, list)
     found = []
@@ -164,7 +164,7 @@ def hits_of(answer: Answer) -> list[Hit]:
 
 
 def pages(searchers: Sequence[HostedView], query: str, at: int, limit: int) -> Iterator[list[Hit]]:
-    """The hits of all shards together, page by page."""
+    """Yield the pages of hits of all shards together."""
     question = {"what": "search", "collection": "c", "q": query, "limit": limit, "at": at}
     start_after: tuple[float, int, None] | None = None
     while True:
@@ -178,9 +178,9 @@ def pages(searchers: Sequence[HostedView], query: str, at: int, limit: int) -> I
 
 
 def check(searchers: Sequence[HostedView], model: Model, queries: list[str], at: int) -> None:
-    """As of a T the answers of all shards together are those of the model, to the last bit."""
+    """Check that as of a T the answers of all shards equal those of the model to the last bit."""
     for query in queries:
-        expected = model.search(bound(query), at)
+        expected = model.search(parse_query(query), at)
         question = {"what": "count", "collection": "c", "q": query, "at": at}
         totals = [searcher.ask(question)["total"] for searcher in searchers]
         assert sum(each for each in totals if isinstance(each, int)) == len(expected), query

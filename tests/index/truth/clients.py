@@ -1,5 +1,5 @@
-"""Clients of an index: each does one thing after the other, comes again until it is answered, and
-notes everything."""
+"""Clients of an index, which send random requests one after the other, retry them until they are
+answered, and record them in a history."""
 
 from __future__ import annotations
 
@@ -14,250 +14,270 @@ import httpx
 
 from driftline.serve.views.tokens import token_of
 from tests.index.truth import samples
-from tests.index.truth.notes import Answered, Notes, Sent, Watched, label_of
-from tests.index.truth.running import Running
+from tests.index.truth.background_thread import BackgroundThread
+from tests.index.truth.client_history import (
+    ClientHistory,
+    ReadResult,
+    WatchChange,
+    WriteAttempt,
+    label_of,
+)
 
 CLIENT_TIMEOUT_S = 90.0
-"""So long a client comes again at most: a service that is killed all the time is away for less."""
+"""A client retries for this long; even a service under constant kills answers earlier."""
 
 CLIENT_RETRY_S = 0.1
 
-OWN, SHARED = 25, 15
-"""Ids of each client, and of all together."""
+OWN_IDS, SHARED_IDS = 25, 15
+"""Number of document ids of each client, and of ids that all clients share."""
 
-PAST = 200
-"""So many T are remembered, to read as of them again."""
+PAST_TIMES_MAX = 200
+"""Maximum number of remembered times T, for later reads as of them."""
 
-PAST_US = 300 * 1_000_000
-"""An older T is not read again: a service under load would have dropped it before it answers."""
+PAST_AGE_MAX_US = 300 * 1_000_000
+"""Maximum age of a T to read again: a service under load no longer retains older ones."""
 
 BEGINNING = 10**12
-"""Before the first write T is less than this; it is not retained once there are later ones."""
+"""T is smaller than this before the first write, and not retained after later writes."""
 
-COME_AGAIN = 429, 503
+RETRYABLE_STATUSES = 429, 503
 
 
-def connected(url: str) -> httpx.Client:
-    """A client of HTTP; it needs no certificates, and to read them takes 20 ms."""
+def open_http_client(url: str) -> httpx.Client:
+    """Return an HTTP client; it skips loading certificates, which takes 20 ms."""
     return httpx.Client(base_url=url, timeout=30.0, trust_env=False, verify=False)
 
 
 def watches_of(client: str) -> list[str]:
-    """The watches that a client puts and removes."""
+    """Return the ids of the watches that a client stores and removes."""
     return [f"{client}-a", f"{client}-b"]
 
 
-class Client(Running):
-    """One client: what it does is given by its seed, and by when it is answered."""
+class RandomClient(BackgroundThread):
+    """Client whose requests are drawn from a seed."""
 
-    def __init__(self, name: str, seed: int, url: str, notes: Notes, over: Event) -> None:
+    def __init__(self, name: str, seed: int, url: str, history: ClientHistory, stop: Event) -> None:
         super().__init__(name)
-        self._chance = Random(f"{name} {seed}")
+        self._rng = Random(f"{name} {seed}")
         self._url = url
-        self._notes = notes
-        self._over = over
-        self._http = self._connected()
-        self._marks = 0
+        self._history = history
+        self._stop = stop
+        self._http = self._open_http_client()
+        self._mark_count = 0
         self._label = 0
-        """Of its last write."""
-        self._tried = 0
-        """How often it has asked for anything."""
-        self._past: deque[int] = deque(maxlen=PAST)
-        self._newest = 0
-        """T of its last read that did not ask for another one."""
+        """Label of the last write."""
+        self._request_count = 0
+        """Number of requests sent, including retries."""
+        self._past_times: deque[int] = deque(maxlen=PAST_TIMES_MAX)
+        self._newest_time = 0
+        """T of the last read that did not select a T or cursor."""
         self._labels: dict[str, int] = {}
-        """Of documents: a label that was theirs once."""
+        """Shared document id -> last known label, 0 if it was deleted."""
 
     def run(self) -> None:
-        deeds: list[Callable[[], None]] = [
-            *[self._put] * 5, self._delete, self._put_unsure, self._conditional, self._bulk,
+        actions: list[Callable[[], None]] = [
+            *[self._put] * 5, self._delete, self._put_once, self._write_conditionally, self._bulk,
             *[self._search] * 8, *[self._count] * 2, self._pages, *[self._get] * 3,
-            self._by_its_words, *[self._watch] * 2,
+            self._find_new_document, *[self._watch] * 2,
         ]  # fmt: skip
         try:
-            while not self._over.is_set():
-                self._chance.choice(deeds)()
+            while not self._stop.is_set():
+                self._rng.choice(actions)()
         finally:
             self._http.close()
 
     # Writes.
 
     def _put(self) -> None:
-        """A write that is sent again until it is answered, with a key."""
-        sent = self._new(self._own())
-        answer = self._ask("PUT", sent.id, {"key": sent.mark}, sent.document)
-        self._done(sent, answer.json())
+        """Put an own document, with an idempotency key; retry until it is answered."""
+        write = self._new_put(self._own_id())
+        response = self._request("PUT", write.id, {"key": write.mark}, write.document)
+        self._record_success(write, response.json())
 
     def _delete(self) -> None:
-        sent = self._deletion(self._own())
-        answer = self._ask("DELETE", sent.id, {"key": sent.mark})
-        self._done(sent, answer.json())
+        write = self._new_delete(self._own_id())
+        response = self._request("DELETE", write.id, {"key": write.mark})
+        self._record_success(write, response.json())
 
-    def _put_unsure(self) -> None:
-        """A write of a document that others write, too; it is sent once."""
-        sent = self._new(self._shared())
+    def _put_once(self) -> None:
+        """Put a document that other clients also write; do not retry."""
+        write = self._new_put(self._shared_id())
         try:
-            answer = self._http.put(f"/documents/{sent.id}", json=sent.document)
+            response = self._http.put(f"/documents/{write.id}", json=write.document)
         except httpx.TransportError:
-            self._lost()
+            self._reconnect()
             return
-        if answer.status_code == 200:
-            self._done(sent, answer.json())
-        elif answer.status_code not in COME_AGAIN:
-            self._note_wrong(answer)
+        if response.status_code == 200:
+            self._record_success(write, response.json())
+        elif response.status_code not in RETRYABLE_STATUSES:
+            self._record_unexpected(response)
 
-    def _conditional(self) -> None:
-        """A write of a document as it was once; mostly of what is newest."""
-        id = self._shared()
+    def _write_conditionally(self) -> None:
+        """Write a shared document if it still has the last known label."""
+        id = self._shared_id()
         expected = self._labels.get(id, 0)
-        sent = self._new(id) if self._chance.random() < 0.8 else self._deletion(id)
-        sent.expected = expected
-        parameters = {"key": sent.mark, "if_label": token_of(expected) if expected else "none"}
-        method = "PUT" if sent.kind == "put" else "DELETE"
-        answer = self._ask(method, id, parameters, sent.document, also=409)
-        if answer.status_code == 200:
-            self._done(sent, answer.json())
+        write = self._new_put(id) if self._rng.random() < 0.8 else self._new_delete(id)
+        write.expected = expected
+        parameters = {"key": write.mark, "if_label": token_of(expected) if expected else "none"}
+        method = "PUT" if write.kind == "put" else "DELETE"
+        response = self._request(method, id, parameters, write.document, other_status=409)
+        if response.status_code == 200:
+            self._record_success(write, response.json())
             return
-        there = answer.json()["error"]["label"]
-        self._labels[id] = label_of(there) if there else 0
+        current = response.json()["error"]["label"]
+        self._labels[id] = label_of(current) if current else 0
         if self._labels[id] == expected:
-            self._notes.wrong.append(f"refused, though the condition held: {answer.text}")
+            self._history.errors.append(f"rejected although the condition held: {response.text}")
 
     def _bulk(self) -> None:
-        """Several writes in one request, some of them bad; all are sent again until all is well."""
-        key = self._mark()
-        ids = self._chance.sample(range(OWN), self._chance.randint(2, 8))
-        lines: list[tuple[Sent | None, object]] = []
+        """Send a bulk with some invalid lines; retry until all valid lines are accepted."""
+        key = self._next_mark()
+        ids = self._rng.sample(range(OWN_IDS), self._rng.randint(2, 8))
+        lines: list[tuple[WriteAttempt | None, object]] = []
         for number in ids:
             id = f"{self.name}-{number}"
-            if self._chance.random() < 0.2:
-                lines.append((self._deletion(id), {"delete": id}))
+            if self._rng.random() < 0.2:
+                lines.append((self._new_delete(id), {"delete": id}))
             else:
-                sent = self._new(id)
-                lines.append((sent, {"id": id, **(sent.document or {})}))
-            if self._chance.random() < 0.1:
+                write = self._new_put(id)
+                lines.append((write, {"id": id, **(write.document or {})}))
+            if self._rng.random() < 0.1:
                 lines.append((None, {"id": "", "title": 7}))
         body = "".join(json.dumps(line) + "\n" for _, line in lines)
         until = monotonic() + CLIENT_TIMEOUT_S
-        while not self._bulk_once(key, body, [sent for sent, _ in lines]):
-            assert monotonic() < until, "a bulk is not answered"
-            self._over.wait(CLIENT_RETRY_S)
+        while not self._send_bulk(key, body, [write for write, _ in lines]):
+            assert monotonic() < until, "a bulk was not accepted in time"
+            self._stop.wait(CLIENT_RETRY_S)
 
-    def _bulk_once(self, key: str, body: str, sent: list[Sent | None]) -> bool:
+    def _send_bulk(self, key: str, body: str, writes: list[WriteAttempt | None]) -> bool:
         try:
-            answer = self._http.post("/documents:bulk", params={"key": key}, content=body)
+            response = self._http.post("/documents:bulk", params={"key": key}, content=body)
         except httpx.TransportError:
-            self._lost()
+            self._reconnect()
             return False
-        if answer.status_code != 200:
-            if answer.status_code not in COME_AGAIN:
-                self._note_wrong(answer)
+        if response.status_code != 200:
+            if response.status_code not in RETRYABLE_STATUSES:
+                self._record_unexpected(response)
             return False
-        lines = [json.loads(line) for line in answer.text.splitlines()]
-        if len(lines) != len(sent):
-            self._notes.wrong.append(f"{len(sent)} lines are answered by {len(lines)}: {lines}")
+        lines = [json.loads(line) for line in response.text.splitlines()]
+        if len(lines) != len(writes):
+            self._history.errors.append(f"{len(writes)} lines got {len(lines)} answers: {lines}")
             return True
-        well = True
-        for each, line in zip(sent, lines, strict=True):
+        is_complete = True
+        for each, line in zip(writes, lines, strict=True):
             if each is None:
                 if "error" not in line:
-                    self._notes.wrong.append(f"a bad line was taken: {line}")
+                    self._history.errors.append(f"an invalid line was accepted: {line}")
             elif "error" not in line:
                 if not each.label:
-                    self._done(each, line)
+                    self._record_success(each, line)
             elif line["error"]["code"] in ("unavailable", "busy"):
-                self._notes.refused["line"] += 1
-                well = False
+                self._history.retries["line"] += 1
+                is_complete = False
             else:
-                self._notes.wrong.append(f"a good line was refused: {line}")
-        return well
+                self._history.errors.append(f"a valid line was rejected: {line}")
+        return is_complete
 
     def _watch(self) -> None:
-        """A stored query is put in place of another one, or removed."""
-        id = self._chance.choice(watches_of(self.name))
-        self.watch(id, None if self._chance.random() < 0.3 else self._query())
+        """Store or remove a random query."""
+        id = self._rng.choice(watches_of(self.name))
+        self.watch(id, None if self._rng.random() < 0.3 else self._draw_query())
 
     def watch(self, id: str, query: str | None) -> None:
-        """Store a query, or remove it; it has no key, so it may be done several times."""
-        since, tried = self._label, self._tried
+        """Store or remove a query; without a key, a retry may apply the change again."""
+        since, request_count = self._label, self._request_count
         method, body = ("DELETE", None) if query is None else ("PUT", {"q": query})
-        answer = self._ask(method, id, {}, body, path=f"/watches/{id}")
-        label = label_of(answer.json()["label"])
-        sure = self._tried == tried + 1
-        self._notes.watched.append(Watched(id, query, label if sure else since, label))
+        response = self._request(method, id, {}, body, path=f"/watches/{id}")
+        label = label_of(response.json()["label"])
+        was_sent_once = self._request_count == request_count + 1
+        self._history.watch_changes.append(
+            WatchChange(id, query, label if was_sent_once else since, label)
+        )
         self._label = max(self._label, label)
 
     # Reads.
 
     def _search(self) -> None:
-        query, sort, limit = self._query(), samples.sort(self._chance), self._chance.randint(1, 20)
-        parameters: dict[str, str | int] = {"q": query, "limit": limit, **self._when()}
+        query, sort, limit = (
+            self._draw_query(),
+            samples.draw_sort(self._rng),
+            self._rng.randint(1, 20),
+        )
+        parameters: dict[str, str | int] = {"q": query, "limit": limit, **self._draw_read_time()}
         if sort:
             parameters["sort"] = sort
-        if facet := not sort and self._chance.random() < 0.2:
+        if facet := not sort and self._rng.random() < 0.2:
             parameters["facet"] = "tags"
-        parameters["snippets"] = self._chance.randrange(2)
+        parameters["snippets"] = self._rng.randrange(2)
         found = self._read("search", parameters)
-        self._note_found(found, query, sort, 0, limit, facet=facet)
+        self._record_search(found, query, sort, 0, limit, facet=facet)
 
     def _pages(self) -> None:
-        """All hits of a query, page by page, as of one T."""
-        query, sort, limit = self._query(), samples.sort(self._chance), self._chance.randint(3, 9)
+        """Read all hits of a query page by page; check that all pages are as of one T."""
+        query, sort, limit = (
+            self._draw_query(),
+            samples.draw_sort(self._rng),
+            self._rng.randint(3, 9),
+        )
         parameters: dict[str, str | int] = {"q": query, "limit": limit, "snippets": 0}
         if sort:
             parameters["sort"] = sort
-        found = self._read("search", {**parameters, **self._when()})
+        found = self._read("search", {**parameters, **self._draw_read_time()})
         at, begin, ids = found["at"], 0, set()
         while True:
             hits = found["hits"]
             assert isinstance(hits, list)
-            self._note_found(found, query, sort, begin, limit)
+            self._record_search(found, query, sort, begin, limit)
             ids |= {hit["id"] for hit in hits}
             begin += len(hits)
             if found["at"] != at:
-                self._notes.wrong.append(f"a cursor of {at} has led to {found['at']}")
+                self._history.errors.append(
+                    f"a cursor as of {at} returned a page as of {found['at']}"
+                )
             if found["cursor"] is None:
                 break
             found = self._read("search", {**parameters, "cursor": str(found["cursor"])})
         if not begin == len(ids) == found["total"]:
             counts = f"{begin} hits, {len(ids)} different, of {found['total']} on all pages"
-            self._notes.wrong.append(f"{counts}: {parameters}")
+            self._history.errors.append(f"{counts}: {parameters}")
 
     def _count(self) -> None:
-        query = self._query()
-        self._note_count(self._read("count", {"q": query, **self._when()}), query)
+        query = self._draw_query()
+        self._record_count(self._read("count", {"q": query, **self._draw_read_time()}), query)
 
     def _get(self) -> None:
-        id = self._own() if self._chance.random() < 0.5 else self._shared()
-        when = self._when()
-        answer = self._ask("GET", id, when, also=404)
-        if answer.status_code == 404:
+        id = self._own_id() if self._rng.random() < 0.5 else self._shared_id()
+        when = self._draw_read_time()
+        response = self._request("GET", id, when, other_status=404)
+        if response.status_code == 404:
             if "at" in when:
                 at = label_of(when["at"])
-                self._notes.answered.append(Answered("get", at, id))
+                self._history.reads.append(ReadResult("get", at, id))
             return
-        found = answer.json()
+        found = response.json()
         self._check_after(when, found)
         label = label_of(found["label"])
         hits = ((id, 0.0, label),)
         at = label_of(found["at"])
-        self._notes.answered.append(Answered("get", at, id, hits=hits, document=found["document"]))
+        self._history.reads.append(ReadResult("get", at, id, hits=hits, document=found["document"]))
         if id.startswith("s"):
             self._labels[id] = label
 
-    def _by_its_words(self) -> None:
-        """A document that was just written is found by each of its words from its label on."""
-        sent = self._new(self._own())
-        answer = self._ask("PUT", sent.id, {"key": sent.mark}, sent.document)
-        self._done(sent, answer.json())
-        for at, count in ((sent.label - 1, 0), (sent.label, 1)):
-            for word in samples.words_of(sent.mark):
+    def _find_new_document(self) -> None:
+        """Write a document; check that each of its words matches from its label on, not before."""
+        write = self._new_put(self._own_id())
+        response = self._request("PUT", write.id, {"key": write.mark}, write.document)
+        self._record_success(write, response.json())
+        for at, count in ((write.label - 1, 0), (write.label, 1)):
+            for word in samples.queries_for_mark(write.mark):
                 found = self._read("count", {"q": word, "at": token_of(at)})
-                self._note_count(found, word)
+                self._record_count(found, word)
                 if found["total"] != count:
-                    self._notes.wrong.append(f"{word} as of {at} finds {found['total']}: {sent}")
+                    self._history.errors.append(
+                        f"{word} as of {at} matches {found['total']} documents: {write}"
+                    )
 
-    def _note_found(
+    def _record_search(
         self,
         found: Mapping[str, object],
         query: str,
@@ -275,35 +295,37 @@ class Client(Running):
             facets = rest.get("facets", {})
             assert isinstance(facets, dict)
             counts = tuple((each["value"], each["count"]) for each in facets.get("tags", ()))
-        places = tuple((hit["id"], hit["score"], label_of(hit["label"])) for hit in hits)
-        answered = Answered(
-            "search", label_of(at), query, sort, begin, limit, total, places, counts
+        ranked = tuple((hit["id"], hit["score"], label_of(hit["label"])) for hit in hits)
+        result = ReadResult(
+            "search", label_of(at), query, sort, begin, limit, total, ranked, counts
         )
-        self._notes.answered.append(answered)
-        if answered.at > BEGINNING:
-            self._past.append(answered.at)
+        self._history.reads.append(result)
+        if result.at > BEGINNING:
+            self._past_times.append(result.at)
 
-    def _note_count(self, found: Mapping[str, object], query: str) -> None:
+    def _record_count(self, found: Mapping[str, object], query: str) -> None:
         total = found["total"]
         assert isinstance(total, int)
         at = label_of(found["at"])
-        self._notes.answered.append(Answered("count", at, query, total=total))
+        self._history.reads.append(ReadResult("count", at, query, total=total))
 
-    def _query(self) -> str:
-        return samples.query(self._chance)
+    def _draw_query(self) -> str:
+        return samples.draw_query(self._rng)
 
-    def _when(self) -> dict[str, str | int]:
-        """As of which T is read: now, after the last write, or a T of before."""
-        match self._chance.randrange(4):
+    def _draw_read_time(self) -> dict[str, str | int]:
+        """Draw the parameters that select T: none, `after` the last write, or an earlier T."""
+        match self._rng.randrange(4):
             case 0 if self._label:
                 return {"after": token_of(self._label)}
-            case 1 if past := [at for at in self._past if at > self._past[-1] - PAST_US]:
-                return {"at": token_of(self._chance.choice(past))}
+            case 1 if past := [
+                at for at in self._past_times if at > self._past_times[-1] - PAST_AGE_MAX_US
+            ]:
+                return {"at": token_of(self._rng.choice(past))}
         return {}
 
     def _read(self, what: str, parameters: Mapping[str, str | int]) -> dict[str, object]:
-        answer = self._ask("GET", "", parameters, path=f"/{what}")
-        found: dict[str, object] = answer.json()
+        response = self._request("GET", "", parameters, path=f"/{what}")
+        found: dict[str, object] = response.json()
         self._check_after(parameters, found)
         return found
 
@@ -312,88 +334,92 @@ class Client(Running):
     ) -> None:
         at = label_of(found["at"])
         if not {"at", "cursor"} & parameters.keys():
-            if at < self._newest:
-                self._notes.wrong.append(f"as of {at}, though {self._newest} was to be seen before")
-            self._newest = at
+            if at < self._newest_time:
+                self._history.errors.append(
+                    f"a read as of {at} follows one as of {self._newest_time}"
+                )
+            self._newest_time = at
         if at < label_of(parameters.get("after", token_of(0))):
-            self._notes.wrong.append(f"{parameters} is answered as of an earlier T: {found['at']}")
+            self._history.errors.append(f"{parameters}: answered as of an earlier T: {found['at']}")
         if parameters.get("at", found["at"]) != found["at"]:
-            self._notes.wrong.append(f"{parameters} is answered as of another T: {found['at']}")
+            self._history.errors.append(f"{parameters}: answered as of another T: {found['at']}")
 
-    # What all do.
+    # Helpers.
 
-    def _ask(
+    def _request(
         self,
         method: str,
         id: str,
         parameters: Mapping[str, str | int],
         document: Mapping[str, object] | None = None,
         *,
-        also: int = 200,
+        other_status: int = 200,
         path: str = "",
     ) -> httpx.Response:
-        """Ask again and again until there is an answer; `also`: the status of another good one."""
+        """Retry a request until it is answered with 200 or `other_status`."""
         until = monotonic() + CLIENT_TIMEOUT_S
-        said = ""
+        last_error = ""
         while monotonic() < until:
-            self._tried += 1
+            self._request_count += 1
             try:
-                answer = self._http.request(
+                response = self._http.request(
                     method, path or f"/documents/{id}", params=dict(parameters), json=document
                 )
             except httpx.TransportError as error:
-                self._lost()
-                said = repr(error)
+                self._reconnect()
+                last_error = repr(error)
             else:
-                if answer.status_code in (200, also):
-                    return answer
-                said = answer.text
-                self._notes.refused[f"{answer.status_code}"] += 1
-                if answer.status_code not in COME_AGAIN:
-                    self._note_wrong(answer)
-                    raise AssertionError(f"{method} {path or id} {parameters}: {said}")
-            self._over.wait(CLIENT_RETRY_S)
-        raise AssertionError(f"{method} {path or id} {parameters} is not answered: {said}")
+                if response.status_code in (200, other_status):
+                    return response
+                last_error = response.text
+                self._history.retries[f"{response.status_code}"] += 1
+                if response.status_code not in RETRYABLE_STATUSES:
+                    self._record_unexpected(response)
+                    raise AssertionError(f"{method} {path or id} {parameters}: {last_error}")
+            self._stop.wait(CLIENT_RETRY_S)
+        raise AssertionError(
+            f"{method} {path or id} {parameters} was not answered in time: {last_error}"
+        )
 
-    def _lost(self) -> None:
-        """The connection is lost: the next one is another one."""
-        self._notes.refused["connection"] += 1
+    def _reconnect(self) -> None:
+        """Count a lost connection and open another one."""
+        self._history.retries["connection"] += 1
         self._http.close()
-        self._http = self._connected()
+        self._http = self._open_http_client()
 
-    def _connected(self) -> httpx.Client:
-        return connected(self._url)
+    def _open_http_client(self) -> httpx.Client:
+        return open_http_client(self._url)
 
-    def _note_wrong(self, answer: httpx.Response) -> None:
-        request = answer.request
-        text = f"{request.method} {request.url}: {answer.status_code} {answer.text}"
-        self._notes.wrong.append(text)
+    def _record_unexpected(self, response: httpx.Response) -> None:
+        request = response.request
+        text = f"{request.method} {request.url}: {response.status_code} {response.text}"
+        self._history.errors.append(text)
 
-    def _done(self, sent: Sent, answer: Mapping[str, object]) -> None:
-        sent.absent = "absent" in answer
-        sent.label = label_of(answer["label"])
-        self._label = max(self._label, sent.label)
-        self._past.append(sent.label)
-        if sent.id.startswith("s"):
-            self._labels[sent.id] = sent.label if sent.kind == "put" else 0
+    def _record_success(self, write: WriteAttempt, response: Mapping[str, object]) -> None:
+        write.absent = "absent" in response
+        write.label = label_of(response["label"])
+        self._label = max(self._label, write.label)
+        self._past_times.append(write.label)
+        if write.id.startswith("s"):
+            self._labels[write.id] = write.label if write.kind == "put" else 0
 
-    def _new(self, id: str) -> Sent:
-        mark = self._mark()
-        return self._noted(Sent("put", id, mark, samples.document(self._chance, mark)))
+    def _new_put(self, id: str) -> WriteAttempt:
+        mark = self._next_mark()
+        return self._recorded(WriteAttempt("put", id, mark, samples.draw_document(self._rng, mark)))
 
-    def _deletion(self, id: str) -> Sent:
-        return self._noted(Sent("delete", id, self._mark(), None))
+    def _new_delete(self, id: str) -> WriteAttempt:
+        return self._recorded(WriteAttempt("delete", id, self._next_mark(), None))
 
-    def _noted(self, sent: Sent) -> Sent:
-        self._notes.sent.append(sent)
-        return sent
+    def _recorded(self, write: WriteAttempt) -> WriteAttempt:
+        self._history.writes.append(write)
+        return write
 
-    def _mark(self) -> str:
-        self._marks += 1
-        return f"{self.name}q{self._marks}"
+    def _next_mark(self) -> str:
+        self._mark_count += 1
+        return f"{self.name}q{self._mark_count}"
 
-    def _own(self) -> str:
-        return f"{self.name}-{self._chance.randrange(OWN)}"
+    def _own_id(self) -> str:
+        return f"{self.name}-{self._rng.randrange(OWN_IDS)}"
 
-    def _shared(self) -> str:
-        return f"s{self._chance.randrange(SHARED)}"
+    def _shared_id(self) -> str:
+        return f"s{self._rng.randrange(SHARED_IDS)}"

@@ -1,7 +1,7 @@
-"""A sequential model of a whole index: writes go in, in label order, and it answers as of now.
+"""Sequential model of a whole index: it applies writes in label order and answers as of the last.
 
-It is as plain as can be: the documents are in a dict, with the words of each, and for each word the
-set of those that have it. With the index it shares the analysers, and the tree of a bound query.
+The model keeps a dict of documents with their words, and for each word the set of documents that
+contain it. It shares only the analysers and the parsed query trees with the index.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ distance_of = cache(distance)
 
 
 @dataclass(frozen=True)
-class Document:
-    """A document with the label of its version; `texts`: the words of each text field."""
+class IndexedDocument:
+    """Document with the label of its version; `texts`: the words of each text field."""
 
     label: int
     fields: Mapping[str, object]
@@ -49,8 +49,10 @@ class Document:
     values: tuple[Value | None, ...]
 
 
-def document_of(collection: Collection, label: int, fields: Mapping[str, object]) -> Document:
-    """The words and values of a document, as the collection has them."""
+def document_of(
+    collection: Collection, label: int, fields: Mapping[str, object]
+) -> IndexedDocument:
+    """Return the document as the collection indexes it: words of texts, and values."""
     texts = []
     for field in collection.text_fields:
         text = fields.get(field.name)
@@ -59,27 +61,27 @@ def document_of(collection: Collection, label: int, fields: Mapping[str, object]
     for kind in collection.value_fields:
         value = fields.get(kind.name)
         values.append(None if value is None else value_of(kind.kind, value))
-    return Document(label, fields, tuple(texts), tuple(values))
+    return IndexedDocument(label, fields, tuple(texts), tuple(values))
 
 
 class SequentialIndex:
-    """One collection as of the last write."""
+    """Collection as of the last write."""
 
     def __init__(self, collection: Collection) -> None:
-        self.documents: dict[str, Document] = {}
+        self.documents: dict[str, IndexedDocument] = {}
         self._collection = collection
         texts = range(len(collection.text_fields))
-        self._having: list[defaultdict[str, set[str]]] = [defaultdict(set) for _ in texts]
-        """Per text field: word -> the documents that have it."""
+        self._ids_by_word: list[defaultdict[str, set[str]]] = [defaultdict(set) for _ in texts]
+        """For each text field: word -> ids of the documents that contain it."""
         self._count = [0 for _ in texts]
-        """Documents that have words in a field; `_length`: how many words in all."""
+        """For each text field: number of documents with words in it; `_length`: number of words."""
         self._length = [0 for _ in texts]
-        self._found: dict[tuple[str, str], list[Hit]] = {}
-        """What searches have found since the last write."""
+        self._cache: dict[tuple[str, str], list[Hit]] = {}
+        """(query, sort) -> result of a search since the last write."""
 
     def write(self, label: int, id: str, fields: Mapping[str, object] | None) -> None:
-        """A document is put in place of what is there; None: it is deleted."""
-        self._found.clear()
+        """Replace a document; `fields` is None to delete it."""
+        self._cache.clear()
         before = self.documents.pop(id, None)
         if before is not None:
             self._add(id, before, -1)
@@ -88,13 +90,13 @@ class SequentialIndex:
             self._add(id, document, 1)
 
     def search(self, query: str, sort: str = "") -> list[Hit]:
-        """All that a query finds, in order. `sort`: a field, with "-" before it descending."""
-        if (query, sort) not in self._found:
-            self._found[query, sort] = self._search(query, sort)
-        return self._found[query, sort]
+        """Return all hits of a query in order. `sort`: a field; a leading "-" means descending."""
+        if (query, sort) not in self._cache:
+            self._cache[query, sort] = self._search(query, sort)
+        return self._cache[query, sort]
 
     def facet(self, query: str, name: str) -> list[tuple[str, int]]:
-        """How many of the documents found have each keyword."""
+        """Return each keyword with the number of hits that have it, most frequent first."""
         counts: Counter[str] = Counter()
         for id, _, _ in self.search(query):
             found = self._value(self.documents[id], name)
@@ -116,33 +118,33 @@ class SequentialIndex:
         name = sort.removeprefix("-")
         texts: list[tuple[str, Hit]] = []
         numbers: list[tuple[float, Hit]] = []
-        without = []
+        without_value = []
         for hit in hits:
             match self._value(self.documents[hit[0]], name):
                 case None:
-                    without.append(hit)
+                    without_value.append(hit)
                 case (first, *_):
                     texts.append((first, hit))
                 case int() | float() as number:
                     numbers.append((number, hit))
-        # A stable sort, also in reverse: what is equal stays in the order of labels.
-        down = sort.startswith("-")
-        texts.sort(key=lambda each: each[0], reverse=down)
-        numbers.sort(key=lambda each: each[0], reverse=down)
-        return [hit for _, hit in texts] + [hit for _, hit in numbers] + without
+        # The sort is stable, also in reverse: hits with equal values stay in label order.
+        descending = sort.startswith("-")
+        texts.sort(key=lambda each: each[0], reverse=descending)
+        numbers.sort(key=lambda each: each[0], reverse=descending)
+        return [hit for _, hit in texts] + [hit for _, hit in numbers] + without_value
 
-    def _value(self, document: Document, name: str) -> Value | None:
+    def _value(self, document: IndexedDocument, name: str) -> Value | None:
         number = next(each.number for each in self._collection.value_fields if each.name == name)
         found = document.values[number]
         return None if found == () else found
 
-    def _add(self, id: str, document: Document, sign: int) -> None:
+    def _add(self, id: str, document: IndexedDocument, sign: int) -> None:
         for number, text in enumerate(document.texts):
             self._count[number] += sign * bool(text)
             self._length[number] += sign * len(text)
             for word in set(text):
-                having = self._having[number][word]
-                having.add(id) if sign > 0 else having.discard(id)
+                ids_with_word = self._ids_by_word[number][word]
+                ids_with_word.add(id) if sign > 0 else ids_with_word.discard(id)
 
     def _matching(self, part: Node) -> set[str]:
         match part:
@@ -155,17 +157,17 @@ class SequentialIndex:
             case Not():
                 return set(self.documents) - self._matching(part.part)
             case Term():
-                return self._having[part.field][part.word]
+                return self._ids_by_word[part.field][part.word]
             case Prefix():
-                words = self._having[part.field].items()
+                words = self._ids_by_word[part.field].items()
                 return set().union(*(ids for word, ids in words if word.startswith(part.prefix)))
             case Fuzzy():
-                words = self._having[part.field].items()
+                words = self._ids_by_word[part.field].items()
                 near = (ids for word, ids in words if distance_of(part.word, word) <= 1)
                 return set().union(*near)
             case Phrase():
-                having = self._having[part.field]
-                ids = set.intersection(*(having[word] for word in part.words))
+                ids_with_word = self._ids_by_word[part.field]
+                ids = set.intersection(*(ids_with_word[word] for word in part.words))
                 return {id for id in ids if self._frequency(part, self.documents[id])}
             case Exists():
                 return {id for id, each in self.documents.items() if each.texts[part.field]}
@@ -188,21 +190,23 @@ class SequentialIndex:
             if isinstance(words := document.values[field], tuple) and any(map(fits, words))
         }
 
-    def _frequency(self, leaf: Scoring, document: Document) -> int:
+    def _frequency(self, leaf: Scoring, document: IndexedDocument) -> int:
         if isinstance(leaf, Fuzzy):
             return sum(distance_of(leaf.word, word) <= 1 for word in document.texts[leaf.field])
         return frequency(leaf, document.texts[leaf.field])
 
-    def _score(self, leaf: Scoring, document: Document) -> float:
-        """BM25, in the order of operations that is promised."""
-        often = self._frequency(leaf, document)
-        if not often:
+    def _score(self, leaf: Scoring, document: IndexedDocument) -> float:
+        """Return the BM25 score, with the documented order of floating-point operations."""
+        occurrences = self._frequency(leaf, document)
+        if not occurrences:
             return 0.0
         count, length = self._count[leaf.field], self._length[leaf.field]
-        rare = 0.0
+        idf = 0.0
         for word in words_of(leaf):
-            having = len(self._having[leaf.field][word])
-            rare += log1p((count - having + 0.5) / (having + 0.5))
-        weight = self._collection.text_fields[leaf.field].weight * (rare if words_of(leaf) else 1.0)
+            ids_with_word = len(self._ids_by_word[leaf.field][word])
+            idf += log1p((count - ids_with_word + 0.5) / (ids_with_word + 0.5))
+        weight = self._collection.text_fields[leaf.field].weight * (idf if words_of(leaf) else 1.0)
         relative = float(len(document.texts[leaf.field])) * count / length
-        return weight * (often * (1.2 + 1)) / (often + 1.2 * (1 - 0.75 + 0.75 * relative))
+        return (
+            weight * (occurrences * (1.2 + 1)) / (occurrences + 1.2 * (1 - 0.75 + 0.75 * relative))
+        )

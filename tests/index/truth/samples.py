@@ -1,4 +1,4 @@
-"""Documents of few words, and queries of all forms that find some of them."""
+"""Random documents from a small vocabulary, and queries of all forms that match some of them."""
 
 from __future__ import annotations
 
@@ -42,78 +42,78 @@ day = {kind = "date"}
 FIRST_DAY = date(2020, 1, 1)
 
 
-def document(chance: Random, mark: str) -> dict[str, object]:
-    """A document; its mark is nowhere else, and searched for in both texts."""
+def draw_document(rng: Random, mark: str) -> dict[str, object]:
+    """Draw a document whose title and text contain words made from the unique `mark`."""
     found: dict[str, object] = {
-        "title": " ".join((*_words(chance, 1, 4), f"t{mark}")),
-        "text": " ".join((f"x{mark}", *_words(chance, 3, 25), f"y{mark}")),
+        "title": " ".join((*_draw_words(rng, 1, 4), f"t{mark}")),
+        "text": " ".join((f"x{mark}", *_draw_words(rng, 3, 25), f"y{mark}")),
         "mark": mark,
     }
-    if chance.random() < 0.7:
-        found["tags"] = chance.sample(TAGS, chance.randint(1, 2))
-    if chance.random() < 0.7:
-        found["year"] = chance.randint(1990, 2000) / 2
-    if chance.random() < 0.7:
-        found["day"] = _day(chance)
+    if rng.random() < 0.7:
+        found["tags"] = rng.sample(TAGS, rng.randint(1, 2))
+    if rng.random() < 0.7:
+        found["year"] = rng.randint(1990, 2000) / 2
+    if rng.random() < 0.7:
+        found["day"] = _draw_day(rng)
     return found
 
 
-def words_of(mark: str) -> tuple[str, ...]:
-    """Words that only the document with a mark has: it is found by all of them, or by none."""
+def queries_for_mark(mark: str) -> tuple[str, ...]:
+    """Return queries, each of which matches only the document with this mark."""
     return f"title:t{mark}", f"text:x{mark}", f"text:y{mark}"
 
 
-def query(chance: Random) -> str:
-    """A query of any form."""
-    parts = [_part(chance) for _ in range(chance.choice((1, 1, 2, 3)))]
-    match chance.randrange(4):
+def draw_query(rng: Random) -> str:
+    """Draw a query of any form."""
+    parts = [_draw_part(rng) for _ in range(rng.choice((1, 1, 2, 3)))]
+    match rng.randrange(4):
         case 0:
             return " OR ".join(parts)
         case 1:
-            return f"({' OR '.join(parts)}) -{_word(chance)}"
+            return f"({' OR '.join(parts)}) -{_draw_word(rng)}"
         case 2:
-            return f"{_part(chance)} ({' OR '.join(parts)})"
+            return f"{_draw_part(rng)} ({' OR '.join(parts)})"
     return " ".join(parts)
 
 
-def sort(chance: Random) -> str:
-    """By what hits are sorted; mostly by their score."""
-    return chance.choice(("", "", "", "", "year", "-year", "day", "-day", "tags", "-tags"))
+def draw_sort(rng: Random) -> str:
+    """Draw a sort parameter; most often "", which sorts by score."""
+    return rng.choice(("", "", "", "", "year", "-year", "day", "-day", "tags", "-tags"))
 
 
-def _part(chance: Random) -> str:
-    word = _word(chance)
-    match chance.randrange(13):
+def _draw_part(rng: Random) -> str:
+    word = _draw_word(rng)
+    match rng.randrange(13):
         case 0 | 1 | 2:
             return word
         case 3:
             return f"title:{word}"
         case 4:
-            return f'"{word} {_word(chance)}"'
+            return f'"{word} {_draw_word(rng)}"'
         case 5:
-            return f'text:"{word} {_word(chance)}"'
+            return f'text:"{word} {_draw_word(rng)}"'
         case 6:
-            return f"{word[: chance.randint(2, 4)]}*"
+            return f"{word[: rng.randint(2, 4)]}*"
         case 7:
             return f"{word}~"
         case 8:
-            return f"tags:{chance.choice(TAGS)}"
+            return f"tags:{rng.choice(TAGS)}"
         case 9:
-            return f"year:[{chance.randint(990, 998) / 2} TO {chance.randint(998, 1000)}]"
+            return f"year:[{rng.randint(990, 998) / 2} TO {rng.randint(998, 1000)}]"
         case 10:
-            return f"day:[{_day(chance)} TO *]"
+            return f"day:[{_draw_day(rng)} TO *]"
         case 11:
-            return f"{chance.choice(('-', ''))}{chance.choice(('text', 'tags', 'year', 'day'))}:*"
-    return f"({word} {_word(chance)})"
+            return f"{rng.choice(('-', ''))}{rng.choice(('text', 'tags', 'year', 'day'))}:*"
+    return f"({word} {_draw_word(rng)})"
 
 
-def _word(chance: Random) -> str:
-    return WORDS[min(int(chance.expovariate(0.06)), len(WORDS) - 1)]
+def _draw_word(rng: Random) -> str:
+    return WORDS[min(int(rng.expovariate(0.06)), len(WORDS) - 1)]
 
 
-def _words(chance: Random, least: int, most: int) -> list[str]:
-    return [_word(chance) for _ in range(chance.randint(least, most))]
+def _draw_words(rng: Random, count_min: int, count_max: int) -> list[str]:
+    return [_draw_word(rng) for _ in range(rng.randint(count_min, count_max))]
 
 
-def _day(chance: Random) -> str:
-    return str(FIRST_DAY + timedelta(days=chance.randrange(60)))
+def _draw_day(rng: Random) -> str:
+    return str(FIRST_DAY + timedelta(days=rng.randrange(60)))

@@ -1,5 +1,5 @@
-"""An index under load whose processes are killed all the time: all answers are those of a
-sequential index, and nothing is lost or there twice.
+"""Index under load whose processes are killed continually: all answers equal those of a sequential
+index, and no write is lost or duplicated.
 
 SOAK_MINUTES=60 pytest -m soak -n 0 -s tests/index/truth/test_kills.py
 """
@@ -19,132 +19,142 @@ import pytest
 from driftline.index.documents.schema import load_schema
 from driftline.serve.views.tokens import token_of
 from tests.index.truth import samples
-from tests.index.truth.checking import by_kind, check
-from tests.index.truth.clients import Client, watches_of
-from tests.index.truth.notes import Notes, label_of
-from tests.index.truth.readers import Reader
-from tests.index.truth.service import Killer, Service
+from tests.index.truth.checker import by_kind, check
+from tests.index.truth.client_history import ClientHistory, label_of
+from tests.index.truth.clients import RandomClient, watches_of
+from tests.index.truth.service import FaultInjector, ServiceProcess
+from tests.index.truth.stream_reader import EventStreamReader
 
 CLIENTS = 4
 
 SECONDS = 5.0
 
 PAUSE_S = 0.3, 2.5
-"""Between two kills."""
+"""Range of the pause between two faults."""
 
 KILLS = 20
-"""So many a long run has at least."""
+"""Minimum number of kills in the soak."""
 
 REPEATED = 300
-"""Answers that are asked for again at the end."""
+"""Number of reads that are repeated at the end."""
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    """An index with two nodes and two searchers."""
+def service(tmp_path: Path) -> Iterator[ServiceProcess]:
+    """Start an index service with two nodes and two searchers."""
     schema = tmp_path / "schema.toml"
     schema.write_text(samples.SCHEMA)
     options = ("--nodes", "2", "--searchers", "2", "--schema", str(schema))
-    found = Service(tmp_path / "state", *options)
+    found = ServiceProcess(tmp_path / "state", *options)
     found.start()
     yield found
     found.close()
 
 
-def test_all_answers_are_those_of_a_sequential_index(service: Service, tmp_path: Path) -> None:
+def test_answers_equal_a_sequential_index_under_kills(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
     seconds = float(os.environ.get("KILLS_SECONDS", SECONDS))
-    withstand(service, Killer(service, 1, PAUSE_S), tmp_path, seconds, seed=1)
+    run_under_faults(service, FaultInjector(service, 1, PAUSE_S), tmp_path, seconds, seed=1)
 
 
 @pytest.mark.soak
-def test_answers_equal_a_sequential_index_in_a_long_soak(service: Service, tmp_path: Path) -> None:
+def test_answers_equal_a_sequential_index_in_a_long_soak(
+    service: ServiceProcess, tmp_path: Path
+) -> None:
     minutes = float(os.environ.get("SOAK_MINUTES", "30"))
-    killer = Killer(service, 2, PAUSE_S)
-    withstand(service, killer, tmp_path, 60 * minutes, seed=2)
-    assert killer.kills >= KILLS, f"only {killer.kills} kills: give more SOAK_MINUTES"
+    injector = FaultInjector(service, 2, PAUSE_S)
+    run_under_faults(service, injector, tmp_path, 60 * minutes, seed=2)
+    assert injector.kill_count >= KILLS, f"only {injector.kill_count} kills: give more SOAK_MINUTES"
 
 
-def withstand(service: Service, killer: Killer, tmp_path: Path, seconds: float, seed: int) -> None:
-    """All answers are right, and all writes are there, while the killer is at work, and later."""
-    notes, over = Notes(), Event()
-    clients = [Client(f"c{i}", seed, service.url, notes, over) for i in range(CLIENTS)]
-    reader = Reader(service.url, seed, notes, over)
-    watching: dict[str, Reader] = {}
+def run_under_faults(
+    service: ServiceProcess, injector: FaultInjector, tmp_path: Path, seconds: float, seed: int
+) -> None:
+    """Check all answers and writes of clients during faults, and again after restarts."""
+    history, stop = ClientHistory(), Event()
+    clients = [RandomClient(f"c{i}", seed, service.url, history, stop) for i in range(CLIENTS)]
+    reader = EventStreamReader(service.url, seed, history, stop)
+    watch_readers: dict[str, EventStreamReader] = {}
     for client in clients:
         for watch in watches_of(client.name):
             client.watch(watch, "*")
-            path, since = f"/watches/{watch}/events", notes.watched[-1].label
-            watching[watch] = Reader(service.url, seed, notes, over, path, since)
-    running = [*clients, reader, *watching.values()]
-    for each in running:
+            path, since = f"/watches/{watch}/events", history.watch_changes[-1].label
+            watch_readers[watch] = EventStreamReader(service.url, seed, history, stop, path, since)
+    threads = [*clients, reader, *watch_readers.values()]
+    for each in threads:
         each.start()
     try:
-        killer.start()
+        injector.start()
         until = monotonic() + seconds
-        while monotonic() < until and all(each.alive for each in clients):
-            over.wait(0.2)
-        killer.end()
-        assert service.end() == 0, "ended under load"
+        while monotonic() < until and all(each.is_alive for each in clients):
+            stop.wait(0.2)
+        injector.stop()
+        assert service.terminate() == 0, "shutdown under load failed"
         service.start()
     finally:
-        over.set()
-        for each in running:
+        stop.set()
+        for each in threads:
             each.join()
-    deeds = ", ".join(killer.done)
-    print(f"\n{killer.kills} kills, {len(killer.done)} deeds: {deeds}")
-    print(f"{len(notes.sent)} writes, answers: {by_kind(notes.answered)}, {dict(notes.refused)}")
-    for each in running:
+    fault_list = ", ".join(injector.injected)
+    print(f"\n{injector.kill_count} kills, {len(injector.injected)} faults: {fault_list}")
+    print(
+        f"{len(history.writes)} writes, answers: {by_kind(history.reads)}, {dict(history.retries)}"
+    )
+    for each in threads:
         if each.error is not None:
             raise each.error
 
-    # What was answered can be asked again, though nothing is written any more.
+    # After a restart without new writes, repeated reads return the same answers.
     service.kill()
     took = service.start()
     print(f"ready after {took:.1f} s")
-    _ask_again(service, notes, seed)
-    at_last = Client("last", seed, service.url, notes, Event())
-    for watch in watching:
-        at_last.watch(watch, "*")
+    _repeat_reads(service, history, seed)
+    last_client = RandomClient("last", seed, service.url, history, Event())
+    for watch in watch_readers:
+        last_client.watch(watch, "*")
     last = httpx.put(f"{service.url}/documents/last", json={}, params={"wait": "visible"})
     assert last.status_code == 200, last.text
     end = label_of(last.json()["label"])
-    for each in (reader, *watching.values()):
+    for each in (reader, *watch_readers.values()):
         each.read_up_to(end)
-    again = Reader(service.url, seed, notes, Event())
-    again.read_up_to(end)
-    assert reader.events == again.events
-    assert again.events.pop() == (end, {"id": "last", "document": {}, "label": token_of(end)})
+    full_reader = EventStreamReader(service.url, seed, history, Event())
+    full_reader.read_up_to(end)
+    assert reader.events == full_reader.events
+    assert full_reader.events.pop() == (end, {"id": "last", "document": {}, "label": token_of(end)})
     collection = load_schema(tmp_path / "schema.toml").collections["documents"]
-    streams = {watch: each.events for watch, each in watching.items()}
+    streams = {watch: each.events for watch, each in watch_readers.items()}
     for watch, stream in streams.items():
-        begins = {"watch": watch, "id": "last", "event": "entered", "label": token_of(end)}
-        assert stream.pop() == (end, begins)
-    print(f"{sum(map(len, streams.values()))} events of {len(notes.watched)} stored queries")
-    check(notes, again.events, collection, streams)
+        first_event = {"watch": watch, "id": "last", "event": "entered", "label": token_of(end)}
+        assert stream.pop() == (end, first_event)
+    print(
+        f"{sum(map(len, streams.values()))} events of {len(history.watch_changes)} stored queries"
+    )
+    check(history, full_reader.events, collection, streams)
 
     anew = [line for line in service.log.read_text().splitlines() if "anew" in line]
-    assert not anew, "a searcher has not taken its own checkpoint"
+    assert not anew, "a searcher did not restart from its checkpoint"
 
-    # Also if the searchers have to start over.
-    assert service.end() == 0
+    # The same holds if the searchers have to rebuild without a valid checkpoint.
+    assert service.terminate() == 0
     (tmp_path / "state" / "documents-0" / "checkpoint").unlink()
     damaged = tmp_path / "state" / "documents-1" / "checkpoint"
     data = bytearray(damaged.read_bytes())
     data[len(data) // 2] ^= 1
     damaged.write_bytes(data)
     service.start()
-    _ask_again(service, notes, seed)
+    _repeat_reads(service, history, seed)
 
 
-def _ask_again(service: Service, notes: Notes, seed: int) -> None:
-    """Answers of before are the same, among them the newest."""
-    asked = [each for each in notes.answered if each.what != "get" and each.facet is None]
-    newest = sorted(asked, key=lambda each: each.at)[-REPEATED:]
+def _repeat_reads(service: ServiceProcess, history: ClientHistory, seed: int) -> None:
+    """Repeat recent reads, among them the newest, and compare the answers."""
+    repeatable = [each for each in history.reads if each.what != "get" and each.facet is None]
+    newest = sorted(repeatable, key=lambda each: each.at)[-REPEATED:]
     with httpx.Client(base_url=service.url, timeout=30.0) as http:
         some = Random(seed).sample(newest, min(REPEATED // 2, len(newest)))
         for each in some + newest[-REPEATED // 2 :]:
             if each.begin:
-                continue  # it is behind a cursor
+                continue  # a later page, which needs a cursor
             parameters: dict[str, str | int] = {"q": each.query, "at": token_of(each.at)}
             if each.what == "search":
                 parameters |= {"limit": each.limit, "snippets": 0, "sort": each.sort}

@@ -1,4 +1,4 @@
-"""What was acknowledged can be read after a kill of any process, though nothing more is written."""
+"""Acknowledged writes are readable after a kill of any process, without further writes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.index.truth.service import PARTS, Service
+from tests.index.truth.service import PROCESS_NAMES, ServiceProcess
 
 DOCUMENTS = int(os.environ.get("DOCUMENTS", "200"))
 
@@ -16,22 +16,22 @@ LINES = 100
 
 
 def test_acknowledged_writes_survive_kills(tmp_path: Path) -> None:
-    """A write is seen after each kill without another write, which would bring on what waits.
+    """Kill each process before a write; the write becomes visible although no other write follows.
 
-    How long many documents take to be there again is printed.
+    Then print how long a restart with many documents takes.
     """
-    service = Service(tmp_path / "state", "--nodes", "2", "--searchers", "2")
+    service = ServiceProcess(tmp_path / "state", "--nodes", "2", "--searchers", "2")
     try:
         service.start()
         with httpx.Client(base_url=service.url, timeout=120.0) as http:
-            for number, part in enumerate((*PARTS, "journal"), 1):
-                service.parts()[part].kill()
+            for number, name in enumerate((*PROCESS_NAMES, "journal"), 1):
+                service.processes()[name].kill()
                 written = http.put(f"/documents/{number}", json={"title": "tea"})
                 assert written.status_code == 200, written.text
                 parameters = {"q": "tea", "after": written.json()["label"]}
                 found = http.get("/search", params=parameters)
-                assert found.status_code == 200, f"{part}: {found.text}"
-                assert found.json()["total"] == number, part
+                assert found.status_code == 200, f"{name}: {found.text}"
+                assert found.json()["total"] == number, name
             for first in range(0, DOCUMENTS, LINES):
                 lines = [
                     {"id": f"many-{i}", "text": f"leaf water cup {i % 97} " * 20}
@@ -40,12 +40,12 @@ def test_acknowledged_writes_survive_kills(tmp_path: Path) -> None:
                 body = "\n".join(map(json.dumps, lines))
                 written = http.post("/documents:bulk", params={"wait": "visible"}, content=body)
                 assert written.text.count('"label"') == len(lines), written.text[-300:]
-        for ends in (service.end, service.kill):
-            ends()
+        for shut_down in (service.terminate, service.kill):
+            shut_down()
             took = service.start()
             found = httpx.get(f"{service.url}/count", params={"q": "leaf"})
-            print(f"\nready with {DOCUMENTS:,} documents after {ends.__name__}: {took:.1f} s")
+            print(f"\nready with {DOCUMENTS:,} documents after {shut_down.__name__}: {took:.1f} s")
             assert found.json()["total"] == DOCUMENTS
-        assert service.end() == 0
+        assert service.terminate() == 0
     finally:
         service.close()

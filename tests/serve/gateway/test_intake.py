@@ -1,4 +1,4 @@
-"""The gateway: its records beside those of producers, its last outputs, and turns of streams."""
+"""Gateway: records from HTTP and from producers, recent outputs, and fair scheduling of streams."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from driftline.serve.gateway.subscriptions import FairScheduler
 WINDOW = 64
 
 
-class Service:
-    """An intake, and a flow that takes one record a turn."""
+class IntakeHarness:
+    """Intake of a service with a flow that reads one record per turn."""
 
     def __init__(self, folder: Path) -> None:
         self.log = InputLog(folder / "log", "test")
@@ -40,7 +40,7 @@ class Service:
         self._records = source.entries(1)
 
     def turn(self) -> None:
-        """A turn of the process: the intake comes before the front."""
+        """Run a turn of the process: first the intake, then the front."""
         self.intake.handle_input()
         self.intake.turn()
         for job in self.intake.jobs:
@@ -59,14 +59,14 @@ class Service:
 
 
 @pytest.fixture
-def service(tmp_path: Path) -> Iterator[Service]:
-    service = Service(tmp_path)
+def service(tmp_path: Path) -> Iterator[IntakeHarness]:
+    service = IntakeHarness(tmp_path)
     yield service
     service.close()
 
 
 def test_busy_producers_leave_half_of_the_window_to_the_gateway(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: IntakeHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def take_next(intake: IntakeSocket) -> None:
         intake.source.receive("p", intake.source.last_accepted("p") + 1, "of a producer")
@@ -85,7 +85,7 @@ def test_busy_producers_leave_half_of_the_window_to_the_gateway(
     assert service.read.index("of the gateway") < 3 * WINDOW + 3
 
 
-def test_single_records_and_those_of_a_bulk_take_turns(service: Service) -> None:
+def test_single_records_alternate_with_those_of_a_bulk(service: IntakeHarness) -> None:
     bulk, single = [f"bulk {n}" for n in range(3 * WINDOW)], [f"single {n}" for n in range(3)]
     service.intake.submit([(0, record) for record in bulk], bulk=True)
     service.turn()
@@ -94,13 +94,13 @@ def test_single_records_and_those_of_a_bulk_take_turns(service: Service) -> None
         service.turn()
     for _ in range(WINDOW):
         service.turn()
-    places = [service.read.index(record) for record in single]
-    assert places[0] <= WINDOW + 2, "it waits for what the source has, not for the bulk"
-    assert [b - a for a, b in pairwise(places)] == [2, 2]
+    positions = [service.read.index(record) for record in single]
+    assert positions[0] <= WINDOW + 2, "the record waited for the bulk"
+    assert [b - a for a, b in pairwise(positions)] == [2, 2]
     assert [each for each in service.read if each in bulk] == bulk
 
 
-def test_full_disk_refuses_what_waits_and_names_the_directory(service: Service) -> None:
+def test_full_disk_rejects_waiting_records_and_names_the_directory(service: IntakeHarness) -> None:
     service.disk_error = Unavailable("input log /srv/workspace: Permission denied")
     service.intake.submit([(1, "taken")])
     service.turn()
@@ -134,26 +134,26 @@ PASSES = 20
 
 def test_scheduler_limits_streams_to_one_piece_per_loop_pass() -> None:
     async def drive() -> tuple[int, set[int]]:
-        turns = FairScheduler()
+        scheduler = FairScheduler()
         done = [0] * 100
 
         async def stream(number: int) -> None:
             while True:
-                await turns.wait_for_turn()
+                await scheduler.wait_for_turn()
                 done[number] += 1
 
         streams = [asyncio.create_task(stream(number)) for number in range(len(done))]
         await asyncio.sleep(0)
         for _ in range(PASSES):
             await asyncio.sleep(0)
-        meanwhile = sum(done)
-        streams.pop().cancel()  # one that waits for its turn leaves
+        early_count = sum(done)
+        streams.pop().cancel()  # a stream that waits for its turn is cancelled
         while min(done[:-1]) < 2:
             await asyncio.sleep(0)
         for each in streams:
             each.cancel()
-        return meanwhile, set(done[:-1])
+        return early_count, set(done[:-1])
 
-    meanwhile, done = asyncio.run(drive())
-    assert 0 < meanwhile <= PASSES
-    assert done <= {2, 3}, "they have their turns one after the other"
+    early_count, done = asyncio.run(drive())
+    assert 0 < early_count <= PASSES
+    assert done <= {2, 3}, "the streams do not take turns"

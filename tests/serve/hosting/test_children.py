@@ -1,4 +1,4 @@
-"""The children of a service, and copies of a view's process, which work beside it."""
+"""Child processes of a service, and forked jobs of a view process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from driftline.deploy.runtime.supervision.restarts import STOPPED
 from driftline.serve.hosting.children import FINISH_TIMEOUT_S, Children
 from driftline.serve.hosting.config import ServiceConfig, ViewSpec
 
-TAKES_NO_NOTICE_YET = f"""
+IGNORES_FIRST_SIGTERM = f"""
 import os, signal
 def end(*_): os._exit({STOPPED})
 signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, end))
@@ -23,7 +23,7 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
-"""A process as a view is that starts: the first signal does nothing."""
+"""Program that ignores the first SIGTERM, like a view process that is still starting."""
 
 CONFIG = ServiceConfig(
     ProcessConfig(*("", 1, "", "", 1.0, ""), "", *("", "", False)), "", (ViewSpec("documents", ""),)
@@ -32,33 +32,35 @@ CONFIG = ServiceConfig(
 VIEW = "documents-0"
 
 
-class Scripted(Children):
-    """Children that run a program, which says that it is ready."""
+class StubChildren(Children):
+    """Children that run a stub program instead of the real ones."""
 
     def _popen(self, config: ServiceConfig, pipes: Pipes) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", TAKES_NO_NOTICE_YET]
-        made = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=pipes.stderr)
-        assert made.stdout is not None
-        with made.stdout:
-            assert made.stdout.readline() == b"ready\n"
-        return made
+        command = [sys.executable, "-c", IGNORES_FIRST_SIGTERM]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=pipes.stderr)
+        assert process.stdout is not None
+        with process.stdout:
+            assert process.stdout.readline() == b"ready\n"
+        return process
 
 
 def test_shutdown_restarts_killed_children_but_not_stopped_views() -> None:
-    with Scripted(CONFIG) as children:
+    with StubChildren(CONFIG) as children:
         children.is_ending = True
-        first, began = dict(children.pids), monotonic()
+        first_pids, started_s = dict(children.pids), monotonic()
         children.finish()
-        assert children._processes[VIEW].poll() == STOPPED, "asked to end until it took notice"
-        assert monotonic() - began < FINISH_TIMEOUT_S
-        os.kill(first["journal"], signal.SIGKILL)
-        while children.pids["journal"] == first["journal"]:
+        assert children._processes[VIEW].poll() == STOPPED, (
+            "SIGTERM was not repeated until the process exited"
+        )
+        assert monotonic() - started_s < FINISH_TIMEOUT_S
+        os.kill(first_pids["journal"], signal.SIGKILL)
+        while children.pids["journal"] == first_pids["journal"]:
             children.supervise()
             threading.Event().wait(0.01)
-        assert children.pids[VIEW] == first[VIEW]
+        assert children.pids[VIEW] == first_pids[VIEW]
 
 
-LIVES = """
+RUNS_FORKED_JOB = """
 import os, time
 from functools import partial
 from types import SimpleNamespace
@@ -78,13 +80,13 @@ time.sleep(60)
 """
 
 
-def test_a_copy_ends_with_its_process() -> None:
-    """The next process would find it writing the same files."""
-    process = subprocess.Popen([sys.executable, "-c", LIVES], stdout=subprocess.PIPE)
+def test_forked_job_dies_with_its_process() -> None:
+    """Otherwise the job would write the same files as the restarted process."""
+    process = subprocess.Popen([sys.executable, "-c", RUNS_FORKED_JOB], stdout=subprocess.PIPE)
     assert process.stdout is not None
     with process.stdout:
-        copy = int(process.stdout.readline())
-        os.kill(copy, signal.SIGSTOP)  # whatever it does just now
+        job_pid = int(process.stdout.readline())
+        os.kill(job_pid, signal.SIGSTOP)  # even a suspended job must end
         process.kill()
         process.wait()
-        assert not process.stdout.read(), "the copy has closed it, as it has ended"
+        assert not process.stdout.read(), "the job wrote more after its process was killed"

@@ -1,4 +1,4 @@
-"""IpcServer between the processes of a service: what is said comes whole, in order, and once."""
+"""Messages between the processes of a service: they arrive whole, in order and once."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from driftline.serve.hosting.ipc import BYTES_MAX, Frames, IpcClient, IpcServer,
 WITHIN_S = 10.0
 
 LARGE = b"x" * (5 << 20)
-"""More than the kernel has room for, on any line."""
+"""Larger than any socket buffer of the kernel."""
 
 
 @given(st.lists(st.binary(max_size=40)), st.lists(st.integers(1, 50), min_size=1))
-def test_messages_come_whole_and_in_order_however_they_are_cut(
+def test_frames_restore_messages_from_any_fragmentation(
     messages: list[bytes], sizes: list[int]
 ) -> None:
     data = b"".join(map(framed, messages))
@@ -45,124 +45,132 @@ def test_message_length_above_the_maximum_is_rejected() -> None:
         frames.next()
 
 
-class End:
-    """One end of lines, which notes what it is told."""
+class IpcPeer:
+    """IpcServer that records received messages and lost connections."""
 
     def __init__(self) -> None:
-        self.lost: list[Route] = []
-        self.ipc = IpcServer(self.lost.append)
-        self.came: list[tuple[Route, bytes]] = []
+        self.disconnected: list[Route] = []
+        self.ipc = IpcServer(self.disconnected.append)
+        self.received: list[tuple[Route, bytes]] = []
 
-    def take(self) -> None:
-        """Take what has come."""
-        while (came := self.ipc.next()) is not None:
-            self.came.append(came)
+    def receive(self) -> None:
+        """Receive all messages that have arrived."""
+        while (message := self.ipc.next()) is not None:
+            self.received.append(message)
 
 
 @contextmanager
-def ends(count: int) -> Iterator[tuple[str, list[End]]]:
-    """The first one listens, at the path."""
-    made = [End() for _ in range(count)]
+def open_peers(count: int) -> Iterator[tuple[str, list[IpcPeer]]]:
+    """Yield a path and `count` peers, of which the first one listens at the path."""
+    peers = [IpcPeer() for _ in range(count)]
     with TemporaryDirectory() as directory:
         path = f"{directory}/line"
-        made[0].ipc.listen(path)
-        yield path, made
-    for each in made:
-        each.ipc.close()
+        peers[0].ipc.listen(path)
+        yield path, peers
+    for peer in peers:
+        peer.ipc.close()
 
 
-def until(done: bool, *some: End) -> bool:
-    """Let all take what comes, unless it is done; whether it is not."""
+def wait_unless(done: bool, *peers: IpcPeer) -> bool:
+    """Unless `done`, wait for messages and receive them; return `not done`."""
     if not done:
-        files = [each.ipc.fileno() for each in some]
-        assert select(files, [], [], WITHIN_S)[0], "nothing comes"
-        for each in some:
-            each.take()
+        files = [each.ipc.fileno() for each in peers]
+        assert select(files, [], [], WITHIN_S)[0], "no message arrived in time"
+        for each in peers:
+            each.receive()
     return not done
 
 
-def called(end: End, path: str) -> Route:
-    route = end.ipc.connect(path)
+def connect(peer: IpcPeer, path: str) -> Route:
+    route = peer.ipc.connect(path)
     assert route is not None
     return route
 
 
 def test_large_messages_in_both_directions_do_not_deadlock() -> None:
-    with ends(2) as (path, (server, client)):
-        route = called(client, path)
+    with open_peers(2) as (path, (server, client)):
+        route = connect(client, path)
         client.ipc.send(route, b"first")
-        while until(bool(server.came), server):
+        while wait_unless(bool(server.received), server):
             pass
-        back, _ = server.came.pop()
+        back, _ = server.received.pop()
         sent = [LARGE, b"", b"small", LARGE]
         for data in sent:
             client.ipc.send(route, data)
             server.ipc.send(back, data)
-        while until(len(server.came) == len(client.came) == len(sent), server, client):
+        while wait_unless(
+            len(server.received) == len(client.received) == len(sent), server, client
+        ):
             pass
-        assert server.came == [(back, data) for data in sent]
-        assert client.came == [(route, data) for data in sent]
-        assert not select([server.ipc, client.ipc], [], [], 0)[0], "neither waits for anything"
+        assert server.received == [(back, data) for data in sent]
+        assert client.received == [(route, data) for data in sent]
+        assert not select([server.ipc, client.ipc], [], [], 0)[0], "a socket is still readable"
 
 
 def test_connections_are_isolated_and_disconnects_are_reported() -> None:
-    with ends(3) as (path, (server, *clients)):
-        routes = [called(each, path) for each in clients]
+    with open_peers(3) as (path, (server, *clients)):
+        routes = [connect(each, path) for each in clients]
         for n, (client, route) in enumerate(zip(clients, routes, strict=True)):
             for k in range(20):
                 client.ipc.send(route, f"{n} {k}".encode())
-        while until(len(server.came) == 40, server):
+        while wait_unless(len(server.received) == 40, server):
             pass
         for n in range(2):
-            mine = [each for each in server.came if each[1].startswith(f"{n} ".encode())]
-            assert [data for _, data in mine] == [f"{n} {k}".encode() for k in range(20)]
-            assert len({route for route, _ in mine}) == 1
-        gone = server.came[0][0] if server.came[0][1].startswith(b"0") else server.came[-1][0]
+            from_client = [each for each in server.received if each[1].startswith(f"{n} ".encode())]
+            assert [data for _, data in from_client] == [f"{n} {k}".encode() for k in range(20)]
+            assert len({route for route, _ in from_client}) == 1
+        lost_route = (
+            server.received[0][0]
+            if server.received[0][1].startswith(b"0")
+            else server.received[-1][0]
+        )
         clients[0].ipc.close()
-        while until(bool(server.lost), server):
+        while wait_unless(bool(server.disconnected), server):
             pass
-        assert server.lost == [gone]
-        server.ipc.send(gone, b"nobody hears it")
+        assert server.disconnected == [lost_route]
+        server.ipc.send(lost_route, b"nobody hears it")
 
 
 def test_malformed_data_closes_only_its_own_connection() -> None:
-    with ends(3) as (path, (server, bad, good)):
-        route = called(bad, path)
+    with open_peers(3) as (path, (server, bad, good)):
+        route = connect(bad, path)
         bad.ipc._connections[route].socket.sendall(b"\xff" * 100)
-        good.ipc.send(called(good, path), b"sense")
-        while until(bool(server.came and server.lost and bad.lost), server, bad):
+        good.ipc.send(connect(good, path), b"sense")
+        while wait_unless(
+            bool(server.received and server.disconnected and bad.disconnected), server, bad
+        ):
             pass
-        assert [data for _, data in server.came] == [b"sense"]
+        assert [data for _, data in server.received] == [b"sense"]
 
 
 def test_ipc_client_reconnects_after_each_disconnect() -> None:
-    """A process dies, and another one listens at its path; the first is called before it does."""
+    """Restart the server three times; the client connects before the first server listens."""
 
-    async def live(directory: str) -> None:
-        path, came = f"{directory}/line", asyncio.Queue[bytes]()
-        line = IpcClient(path, came.put_nowait, lambda: line.send(b"hello"))
+    async def reconnect_each_time(directory: str) -> None:
+        path, received = f"{directory}/line", asyncio.Queue[bytes]()
+        client = IpcClient(path, received.put_nowait, lambda: client.send(b"hello"))
         for number in range(3):
-            server = End()
+            server = IpcPeer()
             server.ipc.listen(path)
             async with asyncio.timeout(WITHIN_S):
-                while not server.came:
+                while not server.received:
                     await asyncio.sleep(0.001)
-                    server.take()
-            route, hello = server.came[0]
+                    server.receive()
+            route, hello = server.received[0]
             assert hello == b"hello"
             data = b"%d" % number * (1 << 20)
             server.ipc.send(route, data)
             async with asyncio.timeout(WITHIN_S):
-                while came.empty():
+                while received.empty():
                     await asyncio.sleep(0.001)
-                    server.take()
-            assert came.get_nowait() == data
+                    server.receive()
+            assert received.get_nowait() == data
             server.ipc.close()
-        line.close()
-        line.send(b"nobody hears it")
+        client.close()
+        client.send(b"nobody hears it")
         async with asyncio.timeout(WITHIN_S):
-            while len(asyncio.all_tasks()) > 1:  # nobody is left who could call
+            while len(asyncio.all_tasks()) > 1:  # until the task that reconnects has ended
                 await asyncio.sleep(0)
 
     with TemporaryDirectory() as directory, asyncio.Runner(loop_factory=uvloop.new_event_loop) as r:
-        r.run(live(directory))
+        r.run(reconnect_each_time(directory))

@@ -1,4 +1,4 @@
-"""A service in this process: a flow element by element, and real views that are asked directly."""
+"""In-process service: it interprets a flow record by record and queries real views directly."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from driftline.serve.gateway.backend import REQUEST_TIMEOUT_S
 from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, HostedView, Question
 
-SIGN_EVERY_S = 0.01
-"""How often a stream without outputs has an empty span."""
+EMPTY_SPAN_INTERVAL_S = 0.01
+"""Interval between empty spans of a stream without outputs."""
 
 
 class FlowBackend:
-    """A `Backend` of a flow with one source, of which each record makes one output.
+    """`Backend` of a flow with one source, in which each record yields one output.
 
-    Writes have the times 10, 20, 30, ...; T is behind the last of them. `views`: shards by name.
-    `holds`: outputs wait until `pass_all`, as in a flow that is busy. `lags`: the journal has them,
-    but views wait until `apply`. `turns`: those of the loop that a write takes. `refuses`: each
-    write takes the first one of these, and is refused; None: it is taken.
+    Writes have the times 10, 20, 30, ...; T is the time of the last one plus 1.
+
+    `views`: shards by name. `holds_outputs`: outputs wait until `release_outputs`, as in a busy
+    flow. `views_lag`: the journal has the outputs, but views wait until `apply`.
+    `write_loop_passes`: number of loop passes that a write takes. `write_results`: queue of results
+    of the next writes: an error, or None to accept.
     """
 
     def __init__(
@@ -42,20 +44,20 @@ class FlowBackend:
         self.stalled_s = 0.0
         self.time = 1
         self.is_ready = True
-        self.holds = False
-        self.lags = False
-        self.turns = 1
-        self.refuses: deque[ApiError | None] = deque()
-        self.asking = 0
-        """Questions that wait for their T."""
-        self.cancelled = 0
-        """Questions that were taken back."""
-        self.writes_at_once = 0
-        """The most that were in flight at one time."""
+        self.holds_outputs = False
+        self.views_lag = False
+        self.write_loop_passes = 1
+        self.write_results: deque[ApiError | None] = deque()
+        self.waiting_queries = 0
+        """Number of queries that wait for their T."""
+        self.cancelled_queries = 0
+        """Number of cancelled queries."""
+        self.concurrent_writes_max = 0
+        """Maximum number of concurrent writes so far."""
         self._in_flight = 0
         self._now = 0
         self._records: deque[tuple[int, object]] = deque()
-        self._outputs = interpret(flow, [self._taken()], dead_letters=dead_letters)
+        self._outputs = interpret(flow, [self._read_records()], dead_letters=dead_letters)
         self._items: list[Item] = []
         self._waiting: list[Item] = []
         self._moved = asyncio.Condition()
@@ -63,7 +65,7 @@ class FlowBackend:
             for view in shards:
                 view.apply(self.time, ())
 
-    def _taken(self) -> Iterator[tuple[int, object]]:
+    def _read_records(self) -> Iterator[tuple[int, object]]:
         while True:
             yield self._records.popleft()
 
@@ -72,33 +74,33 @@ class FlowBackend:
 
     async def write(self, record: object, *, bulk: bool = False) -> int:
         self._in_flight += 1
-        self.writes_at_once = max(self.writes_at_once, self._in_flight)
+        self.concurrent_writes_max = max(self.concurrent_writes_max, self._in_flight)
         try:
-            for _ in range(self.turns):
+            for _ in range(self.write_loop_passes):
                 await asyncio.sleep(0)
-            if self.refuses and (refused := self.refuses.popleft()) is not None:
+            if self.write_results and (refused := self.write_results.popleft()) is not None:
                 raise refused
             self._now += 10
             self._records.append((self._now, round_trip(record)))
             self._waiting.append(next(self._outputs))
-            if not self.holds:
-                await self.pass_all()
+            if not self.holds_outputs:
+                await self.release_outputs()
             return self._now
         finally:
             self._in_flight -= 1
 
-    async def pass_all(self) -> None:
-        """Let all outputs pass."""
+    async def release_outputs(self) -> None:
+        """Release all outputs to the journal."""
         passed, self._waiting = self._waiting, []
         self._items += passed
         self.time = self._now + 1
-        if not self.lags:
+        if not self.views_lag:
             await self.apply(self.time)
         async with self._moved:
             self._moved.notify_all()
 
     async def apply(self, time: int) -> None:
-        """Let all views apply the outputs below a T."""
+        """Apply the outputs below a T to all views."""
         for shards in self.views.values():
             for view in shards:
                 view.apply(time, self._between(view.time, time))
@@ -121,15 +123,15 @@ class FlowBackend:
         client: str = "",
     ) -> Sequence[Answer]:
         at = question.get("at")
-        self.asking += 1
+        self.waiting_queries += 1
         try:
             time = max(after, at if isinstance(at, int) else 0)
             await self._reached(lambda: self.view_time(view) >= time, timeout_s)
         except asyncio.CancelledError:
-            self.cancelled += 1
+            self.cancelled_queries += 1
             raise
         finally:
-            self.asking -= 1
+            self.waiting_queries -= 1
         asked = round_trip(question)
         assert isinstance(asked, dict)
         answers, absent = [], None
@@ -155,7 +157,7 @@ class FlowBackend:
                 since = self.time
                 yield span
             try:
-                await self._reached(partial(self._has_passed, since), SIGN_EVERY_S)
+                await self._reached(partial(self._has_passed, since), EMPTY_SPAN_INTERVAL_S)
             except ApiError:
                 yield Span(since, since, [])
 
@@ -167,14 +169,14 @@ class FlowBackend:
         }
 
     def forget_before(self, since: int) -> None:
-        """Forget what was before a time."""
+        """Drop data before a time from the journal and all views."""
         self.oldest = since
         for shards in self.views.values():
             for view in shards:
                 view.forget_before(since)
 
     def _between(self, since: int, time: int) -> list[Item]:
-        """The outputs with times in [since, time)."""
+        """Return the outputs with times in [since, time)."""
         first, end = (bisect_left(self._items, at, key=item_time) for at in (since, time))
         return self._items[first:end]
 

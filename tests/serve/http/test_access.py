@@ -1,4 +1,4 @@
-"""Access tokens: who may do what, and what is asked of the file."""
+"""Access tokens: rights, the token file, and cross-site requests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from driftline.serve.http.access import (
     new_token,
 )
 from driftline.serve.http.operations import HttpSettings
-from tests.index.http.service import Service, client_of
+from tests.index.http.service import IndexBackend, client_of
 
 
 async def test_each_right_includes_the_lower_rights(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ async def test_each_right_includes_the_lower_rights(tmp_path: Path) -> None:
     access = Access(path)
     assert all(token not in path.read_text() for token, _ in made.values())
 
-    async with client_of(Service(tmp_path), HttpSettings(access)) as client:
+    async with client_of(IndexBackend(tmp_path), HttpSettings(access)) as client:
 
         async def status(method: str, path: str, authorization: str | None) -> int:
             headers = {} if authorization is None else {"Authorization": authorization}
@@ -103,11 +103,11 @@ def test_changed_token_file_is_reloaded_and_a_damaged_one_ignored(
 
     assert known() == {"old"}
     path.write_text(f"{new_line}\n")
-    assert known() == {"new"}, "the old one is revoked"
+    assert known() == {"new"}, "the old token must be revoked"
     damages: list[Callable[[], object]] = [
         lambda: path.write_text("read 123 x"),
         path.unlink,
-        lambda: os.mkfifo(path),  # nobody waits for its writer
+        lambda: os.mkfifo(path),  # a FIFO: reading must not wait for a writer
     ]
     for damage in damages:
         damage()
@@ -119,7 +119,7 @@ def test_changed_token_file_is_reloaded_and_a_damaged_one_ignored(
     assert known() == {"old", "new"}
 
 
-async def test_a_page_of_another_site_may_not_write(tmp_path: Path) -> None:
+async def test_cross_site_write_is_rejected(tmp_path: Path) -> None:
     cases: list[tuple[dict[str, str], int]] = [
         ({"Origin": "http://evil"}, 403),
         ({"Origin": "http://["}, 403),
@@ -129,7 +129,7 @@ async def test_a_page_of_another_site_may_not_write(tmp_path: Path) -> None:
         ({"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"}, 200),
     ]
 
-    async with client_of(Service(tmp_path)) as client:
+    async with client_of(IndexBackend(tmp_path)) as client:
         for headers, expected in cases:
             answer = await client.post("/documents:bulk", content=b"", headers=headers)
             assert answer.status_code == expected, headers
@@ -144,7 +144,7 @@ async def test_foreign_host_header_is_rejected_without_tokens(
     path.write_text(line)
 
     for settings, expected in ((HttpSettings(), 403), (HttpSettings(Access(path)), 200)):
-        async with client_of(Service(tmp_path / str(expected)), settings) as client:
+        async with client_of(IndexBackend(tmp_path / str(expected)), settings) as client:
             for host in strange:
                 headers = {"Host": host, "Authorization": f"Bearer {token}"}
                 for method, asked in (("PUT", "/documents/1"), ("GET", "/count?q=*")):

@@ -1,4 +1,4 @@
-"""Key-value views and the outputs of any flow over HTTP."""
+"""Key-value views and output streams of any flow over HTTP."""
 
 from __future__ import annotations
 
@@ -68,15 +68,27 @@ async def test_values_are_read_as_of_a_token() -> None:
             absent = await client.get(path)
             assert absent.status_code == 404
             shown = absent.json()["error"].get("at", "0" * 14)
-            assert len(shown) == 14, "a T is shown as a label"
+            assert len(shown) == 14, "T must be encoded as a label"
         assert (await client.get("/views/counts/x?kind=json")).status_code == 400
         backend.forget_before(41)
         assert (await client.get(f"/views/counts/the?at={newest['at']}")).status_code == 200
         assert (await client.get("/views/counts/the?at=00000000000000")).status_code == 410
 
 
-ODD = [2**40, -1.5, float("inf"), "", "a", "inf", "z" * 4096, b"\xff", None, (1, "a"), ("x",)]
-"""Keys, some of which JSON does not have, or are too long to be asked for."""
+UNUSUAL_KEYS = [
+    2**40,
+    -1.5,
+    float("inf"),
+    "",
+    "a",
+    "inf",
+    "z" * 4096,
+    b"\xff",
+    None,
+    (1, "a"),
+    ("x",),
+]
+"""Keys of all types, also types that JSON lacks, and of the maximum length."""
 
 
 def outputs_of() -> Flow:
@@ -88,9 +100,10 @@ def outputs_of() -> Flow:
 async def test_cursor_pages_all_kinds_of_keys_as_of_one_time() -> None:
     backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
     async with client_of(backend) as client:
-        for number, key in enumerate(ODD):
+        for number, key in enumerate(UNUSUAL_KEYS):
             await backend.write((key, number))
-        for key in ("z" * 4097, b"z" * 4097, ("z" * 4096,)):  # no request can name such keys
+        # These keys are too long for the parameters of a request.
+        for key in ("z" * 4097, b"z" * 4097, ("z" * 4096,)):
             await backend.write((key, 100))
         found: list[object] = []
         cursor: str | None = ""
@@ -103,13 +116,13 @@ async def test_cursor_pages_all_kinds_of_keys_as_of_one_time() -> None:
         assert whole["cursor"] is None
         values = [row["value"] for row in whole["items"]]
         assert found == [value for value in values if value != 100]
-        assert set(found) == set(range(len(ODD)))
+        assert set(found) == set(range(len(UNUSUAL_KEYS)))
         for wrong in ({"cursor": "AAAA"}, {"cursor": "\u00e9"}):
             refused = await client.get("/views/counts", params=wrong)
             assert refused.json()["error"]["parameter"] == "cursor"
 
 
-async def test_a_list_begins_behind_any_text_or_number() -> None:
+async def test_list_starts_after_any_text_or_number() -> None:
     backend = FlowBackend(outputs_of(), {"counts": [KeyValueView(0)]})
     async with client_of(backend) as client:
         for key in (1, 2, 4, "019", "02", "021", "03"):
@@ -157,13 +170,13 @@ async def test_too_deeply_nested_value_is_replaced_in_the_stream() -> None:
     assert [row["key"] for row in listed.json()["items"]] == [499, 900, "end"]
 
 
-async def test_change_stream_of_a_journal_that_cannot_be_read_ends_with_an_error() -> None:
-    class Damaged(FlowBackend):
+async def test_change_stream_of_an_unreadable_journal_ends_with_an_error() -> None:
+    class DamagedJournalBackend(FlowBackend):
         async def spans(self, since: int) -> AsyncGenerator[Span, None]:
             yield Span(since, since, [])
             raise Unavailable("the journal is damaged")
 
-    backend = Damaged(outputs_of(), {"counts": [KeyValueView(0)]})
+    backend = DamagedJournalBackend(outputs_of(), {"counts": [KeyValueView(0)]})
     events = [each async for each in changes(backend, 0, event_encoder(["counts"]), 60)]
     [received] = [each.decode() for each in events]
     assert received.startswith("event: error\n")

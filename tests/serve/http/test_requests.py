@@ -1,4 +1,4 @@
-"""Requests: limits, clients that leave, and JSON that cannot be read."""
+"""Requests: limits, disconnects of clients, and invalid JSON."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from driftline.serve.http.content import WATCH_AFTER_S, loads, while_connected
 from driftline.serve.http.metrics import figures_in
 from driftline.serve.http.operations import SERVICE, AppState, Call, HttpSettings, Operation
 from driftline.serve.views.tokens import token_of
-from tests.index.http.service import Service, client_of, served
+from tests.index.http.service import IndexBackend, client_of, served
 
 LATER = token_of(21)
-"""It is reached with the second write."""
+"""Token of a T that the second write reaches."""
 
 
 async def test_excess_concurrent_requests_get_429_and_slots_are_released(
     tmp_path: Path,
 ) -> None:
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     async with client_of(service, HttpSettings(requests_max=2)) as client:
         waiting = []
         for number in (1, 2):
             asked = client.get("/count", params={"q": "a", "after": LATER})
             waiting.append(asyncio.ensure_future(asked))
-            while service.asking < number:
+            while service.waiting_queries < number:
                 await asyncio.sleep(0)
         refused = await client.get("/count?q=a")
         assert refused.status_code == 429
@@ -48,30 +48,30 @@ async def test_excess_concurrent_requests_get_429_and_slots_are_released(
 
 
 @pytest.mark.parametrize(
-    ("asked", "questions"), [(f"/count?q=a&after={LATER}", 1), ("/changes", 0)]
+    ("asked", "query_count"), [(f"/count?q=a&after={LATER}", 1), ("/changes", 0)]
 )
 async def test_client_disconnect_cancels_its_queries_without_a_log_line(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: str, questions: int
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, asked: str, query_count: int
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        service = Service(tmp_path)
+        service = IndexBackend(tmp_path)
         async with served(service, HttpSettings(timeout_s=600)) as client:
             url = client.base_url
             _, writer = await asyncio.open_connection(url.host, url.port)
             writer.write(f"GET {asked} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            while service.asking < questions or not await at_work(client):
+            while service.waiting_queries < query_count or not await open_requests(client):
                 await asyncio.sleep(0.005)
-            assert service.cancelled == 0
+            assert service.cancelled_queries == 0
             writer.transport.abort()
             async with asyncio.timeout(20):
-                while await at_work(client):
+                while await open_requests(client):
                     await asyncio.sleep(0.005)
-            assert (service.asking, service.cancelled) == (0, questions)
+            assert (service.waiting_queries, service.cancelled_queries) == (0, query_count)
     assert caplog.text == ""
 
 
-async def at_work(client: httpx.AsyncClient) -> int:
-    """How many requests of others are at work."""
+async def open_requests(client: httpx.AsyncClient) -> int:
+    """Return the number of open requests without this one."""
     metrics = (await client.get("/metrics")).text
     figure = "driftline_http_open_requests "
     (line,) = [each for each in metrics.splitlines() if each.startswith(figure)]
@@ -82,7 +82,7 @@ async def test_internal_error_is_logged_and_hidden_from_the_client(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with caplog.at_level(logging.DEBUG, "driftline"):
-        service = Service(tmp_path)
+        service = IndexBackend(tmp_path)
 
         async def broken(record: object, *, bulk: bool) -> int:
             raise ZeroDivisionError("secret")
@@ -106,7 +106,9 @@ async def test_request_log_has_client_address_and_error_code(
     (tmp_path / "tokens").write_text(line)
 
     with caplog.at_level(logging.DEBUG, "driftline"):
-        async with served(Service(tmp_path), HttpSettings(Access(tmp_path / "tokens"))) as client:
+        async with served(
+            IndexBackend(tmp_path), HttpSettings(Access(tmp_path / "tokens"))
+        ) as client:
             headers = {"Authorization": f"Bearer {token}"}
             for method, path in (
                 ("GET", "/count?q=*"),
@@ -125,7 +127,7 @@ async def test_request_log_has_client_address_and_error_code(
 
 
 async def test_requests_are_counted_and_figures_shown(tmp_path: Path) -> None:
-    async with client_of(Service(tmp_path)) as client:
+    async with client_of(IndexBackend(tmp_path)) as client:
         await client.put("/documents/1", json={"title": "tea"})
         assert (await client.head("/documents/1")).status_code == 200
         await client.get("/documents/2")
@@ -144,7 +146,7 @@ async def test_requests_are_counted_and_figures_shown(tmp_path: Path) -> None:
 
 def test_service_with_stalled_writes_is_not_ready(tmp_path: Path) -> None:
     async def drive() -> list[int]:
-        service = Service(tmp_path)
+        service = IndexBackend(tmp_path)
         async with client_of(service) as client:
             found = []
             for service.stalled_s in (1.0, 30.0, 0.0):
@@ -167,7 +169,7 @@ async def test_request_pending_at_shutdown_gets_503(
     async def send(message: Message) -> None:
         sent.append(message)
 
-    service = Service(tmp_path)
+    service = IndexBackend(tmp_path)
     scope = {
         "type": "http",
         "method": "GET",
@@ -177,7 +179,7 @@ async def test_request_pending_at_shutdown_gets_503(
     }
     app = application(service, service.schema, HttpSettings())
     asked = asyncio.ensure_future(app(scope, receive, send))
-    while not service.asking:
+    while not service.waiting_queries:
         await asyncio.sleep(0)
     asked.cancel()  # as uvicorn does
     await asked
@@ -186,11 +188,11 @@ async def test_request_pending_at_shutdown_gets_503(
 
 
 def test_streams_and_health_checks_do_not_use_request_slots() -> None:
-    async def does(call: Call) -> Response:
+    async def unused(call: Call) -> Response:
         raise AssertionError
 
     state = AppState(HttpSettings(requests_max=1, streams_max=2))
-    plain = Operation("GET", "/x", does, "x", "", tag="search")
+    plain = Operation("GET", "/x", unused, "x", "", tag="search")
     stream, health = replace(plain, streams=True), replace(plain, tag=SERVICE)
     with (
         state.limit_concurrency(plain),
@@ -208,7 +210,7 @@ def test_streams_and_health_checks_do_not_use_request_slots() -> None:
 
 
 async def test_stalled_bodies_get_408_and_release_their_slots(tmp_path: Path) -> None:
-    async with served(Service(tmp_path), HttpSettings(idle_s=0.5, requests_max=2)) as client:
+    async with served(IndexBackend(tmp_path), HttpSettings(idle_s=0.5, requests_max=2)) as client:
         url = client.base_url
         head = b"PUT /documents/1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n{"
         connections = [await asyncio.open_connection(url.host, url.port) for _ in range(2)]
@@ -224,10 +226,12 @@ async def test_stalled_bodies_get_408_and_release_their_slots(tmp_path: Path) ->
         assert (await client.put("/documents/3", json={"title": "Tea"})).status_code == 200
 
 
-async def test_heads_that_do_not_end_are_answered_408_while_streams_go_on(
+async def test_incomplete_heads_get_408_while_streams_continue(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served(Service(tmp_path), HttpSettings(heartbeat_s=0), head_timeout_s=0.1) as client:
+    async with served(
+        IndexBackend(tmp_path), HttpSettings(heartbeat_s=0), head_timeout_s=0.1
+    ) as client:
         host, port = client.base_url.host, client.base_url.port
         async with client.stream("GET", "/changes") as stream:
             events = stream.aiter_lines()
@@ -247,8 +251,8 @@ async def test_heads_that_do_not_end_are_answered_408_while_streams_go_on(
     assert line.levelname == "WARNING"
 
 
-async def test_address_with_too_many_connections_is_refused_another_one(tmp_path: Path) -> None:
-    async with served(Service(tmp_path), per_address=2) as client:
+async def test_connections_per_address_are_limited(tmp_path: Path) -> None:
+    async with served(IndexBackend(tmp_path), per_address=2) as client:
         assert (await client.get("/healthz")).status_code == 200
         host, port = client.base_url.host, client.base_url.port
         _, second = await asyncio.open_connection(host, port)
@@ -259,10 +263,10 @@ async def test_address_with_too_many_connections_is_refused_another_one(tmp_path
             writer.close()
 
 
-async def test_body_that_drips_is_refused_and_logged(
+async def test_slowly_arriving_body_is_rejected_and_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with served(Service(tmp_path), HttpSettings(idle_s=0.2)) as client:
+    async with served(IndexBackend(tmp_path), HttpSettings(idle_s=0.2)) as client:
         reader, writer = await asyncio.open_connection(client.base_url.host, client.base_url.port)
         writer.write(
             b"PUT /documents/1 HTTP/1.1\r\nHost: a.localhost\r\nContent-Length: 99\r\n\r\n{"
@@ -272,7 +276,7 @@ async def test_body_that_drips_is_refused_and_logged(
             writer.write(b" ")
             if (await asyncio.wait([answer], timeout=0.05))[0]:
                 break
-        assert answer.done(), "it is refused while it still drips"
+        assert answer.done(), "the body was not rejected while it was still arriving"
         assert (await answer).startswith(b"HTTP/1.1 408 ")
         writer.close()
     (line,) = [
@@ -303,12 +307,15 @@ def test_unreadable_json_is_rejected_with_a_message(data: bytes, said: str) -> N
     assert "sys." not in str(refused.value)
 
 
-async def stays() -> Message:
+async def stay_connected() -> Message:
     await asyncio.Event().wait()
     raise AssertionError
 
 
 async def test_finished_answer_leaves_no_task_behind() -> None:
-    assert await while_connected(stays, asyncio.sleep(2 * WATCH_AFTER_S, "answer")) == "answer"
+    assert (
+        await while_connected(stay_connected, asyncio.sleep(2 * WATCH_AFTER_S, "answer"))
+        == "answer"
+    )
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -1,4 +1,4 @@
-"""Bundles as the barriers of a run make them, in an order in which a journal may get them."""
+"""Random bundles of the barriers of a run, in an order in which a journal may receive them."""
 
 from __future__ import annotations
 
@@ -23,68 +23,74 @@ _words.map(lambda word: word).sink("others")
 
 FAILURE = ("scan 'count'", "'a'", {"id": 1}, "ValueError: bad", "flow.py:1, in count: raise", "")
 
-chances = st.builds(Random, st.integers(0, 2**32))
-"""What is drawn is random, without the limits of what hypothesis draws by itself."""
+rngs = st.builds(Random, st.integers(0, 2**32))
+"""A seeded generator can draw more data than hypothesis itself would."""
 
 
 @dataclass(frozen=True)
-class Run:
-    """What the barriers of a run send, and what their outputs are."""
+class SimulatedRun:
+    """Bundles of all barriers of a run, and the outputs in them."""
 
     bundles: list[Bundle]
     items: list[Item]
-    """All of them, in label order."""
+    """All outputs in label order."""
 
     def below(self, time: int, since: int = 0) -> list[Item]:
-        """The outputs with times in [since, time)."""
+        """Return the outputs with times in [since, time)."""
         return [item for item in self.items if since <= item.label[0] < time]
 
 
-def run_of(chance: Random, layouts: int = 3, times: int = 12) -> Run:
-    """A run with some layouts, one after the other, of about so many times each."""
+def draw_run(rng: Random, layouts: int = 3, times: int = 12) -> SimulatedRun:
+    """Draw a run with up to `layouts` successive layouts of up to `times` times each."""
     bundles: list[Bundle] = []
-    everything: list[Item] = []
+    all_items: list[Item] = []
     first = start = 0
-    for layout in range(chance.randint(1, layouts)):
-        nodes = chance.randint(1, 3)
-        cut = start + chance.randint(1, times)
-        ways = []
-        for place in range(nodes):
-            groups = owned_groups(place, nodes, FLOW.groups)
-            items = _items(chance, start, cut, place)
-            everything += items
-            name = f"barrier-{first + place}"
-            ways.append(_bundles(chance, name, (groups[0], groups[-1]), items, start, cut))
-        bundles += _mixed(chance, ways)
+    for layout in range(rng.randint(1, layouts)):
+        nodes = rng.randint(1, 3)
+        cut = start + rng.randint(1, times)
+        bundles_by_barrier = []
+        for position in range(nodes):
+            groups = owned_groups(position, nodes, FLOW.groups)
+            items = _items(rng, start, cut, position)
+            all_items += items
+            name = f"barrier-{first + position}"
+            bundles_by_barrier.append(
+                _bundles(rng, name, (groups[0], groups[-1]), items, start, cut)
+            )
+        bundles += _interleave(rng, bundles_by_barrier)
         first += nodes
-        start = cut + chance.randint(0, layout)
-    return Run(bundles, sorted(everything, key=lambda item: item.label))
+        start = cut + rng.randint(0, layout)
+    return SimulatedRun(bundles, sorted(all_items, key=lambda item: item.label))
 
 
-def _items(chance: Random, start: int, cut: int, place: int) -> list[Item]:
+def _items(rng: Random, start: int, cut: int, position: int) -> list[Item]:
     items = []
     for time in range(start, cut):
-        for number in range(chance.choice((0, 0, 1, 1, 3))):
-            label = (time, 0, number, place) if chance.random() < 0.7 else (time, 0, place, number)
-            sink = chance.choice((0, 0, 1, FAILURES))
-            word = chance.choice(("a", "b", "ab", "слово", "c"))
-            value = FAILURE if sink == FAILURES else (word, chance.randint(0, 99))
+        for number in range(rng.choice((0, 0, 1, 1, 3))):
+            label = (
+                (time, 0, number, position) if rng.random() < 0.7 else (time, 0, position, number)
+            )
+            sink = rng.choice((0, 0, 1, FAILURES))
+            word = rng.choice(("a", "b", "ab", "слово", "c"))
+            value = FAILURE if sink == FAILURES else (word, rng.randint(0, 99))
             items.append(Item(label, sink, value))
     by_label = {item.label: item for item in items}
     return [by_label[label] for label in sorted(by_label)]
 
 
 def _bundles(
-    chance: Random, barrier: str, groups: tuple[int, int], items: list[Item], start: int, cut: int
+    rng: Random, barrier: str, groups: tuple[int, int], items: list[Item], start: int, cut: int
 ) -> list[Bundle]:
     bundles, checksum = [], 0
     times = cut - start
     while start < cut:
-        end = chance.randint(start + 1, min(cut, start + chance.choice((1, 2, times))))
+        end = rng.randint(start + 1, min(cut, start + rng.choice((1, 2, times))))
         blobs = []
         for time in range(start, end):
-            if mine := [item for item in items if item.label[0] == time]:
-                columns = zip(*((item.label, item.sink, item.value) for item in mine), strict=True)
+            if items_at_time := [item for item in items if item.label[0] == time]:
+                columns = zip(
+                    *((item.label, item.sink, item.value) for item in items_at_time), strict=True
+                )
                 labels, sinks, values = map(list, columns)
                 blobs.append(to_blob(labels, sinks, values))
                 checksum = running_checksum(checksum, blobs[-1])
@@ -93,24 +99,26 @@ def _bundles(
     return bundles
 
 
-def _mixed(chance: Random, ways: list[list[Bundle]]) -> list[Bundle]:
-    """The bundles of all barriers, those of each in order."""
-    waiting = [list(way) for way in ways if way]
-    mixed = []
+def _interleave(rng: Random, bundles_by_barrier: list[list[Bundle]]) -> list[Bundle]:
+    """Interleave the bundles of all barriers, and keep the order of each barrier."""
+    waiting = [
+        list(bundles_of_barrier) for bundles_of_barrier in bundles_by_barrier if bundles_of_barrier
+    ]
+    interleaved = []
     while waiting:
-        way = chance.choice(waiting)
-        mixed.append(way.pop(0))
-        waiting = [way for way in waiting if way]
-    return mixed
+        bundles_of_barrier = rng.choice(waiting)
+        interleaved.append(bundles_of_barrier.pop(0))
+        waiting = [bundles_of_barrier for bundles_of_barrier in waiting if bundles_of_barrier]
+    return interleaved
 
 
-def opened(path: Path, segment_bytes: int = 1 << 26, identity: str = "me") -> Journal:
-    """The journal of such a run."""
+def open_journal(path: Path, segment_bytes: int = 1 << 26, identity: str = "me") -> Journal:
+    """Open the journal of a simulated run."""
     return Journal(path, FLOW, identity, segment_bytes=segment_bytes)
 
 
-def after_crash(journal: Journal, path: Path, copy: Path, chance: Random) -> Path:
-    """The directory as a power cut may leave it."""
+def copy_after_crash(journal: Journal, path: Path, copy: Path, rng: Random) -> Path:
+    """Close the journal and copy its directory to a state that a power cut may leave."""
     log = journal._log
     durable, length = log._tail[1], log._length
     journal.close()
@@ -118,10 +126,10 @@ def after_crash(journal: Journal, path: Path, copy: Path, chance: Random) -> Pat
     file = copy / f"segment-{log.last:08}"
     data = bytearray(file.read_bytes())
     assert len(data) == length
-    for _ in range(chance.choice((0, 0, 1, 3))):
+    for _ in range(rng.choice((0, 0, 1, 3))):
         if durable < length:
-            at = chance.randrange(durable, length)
-            until = chance.randrange(at, length)
+            at = rng.randrange(durable, length)
+            until = rng.randrange(at, length)
             data[at:until] = bytes(until - at)
-    file.write_bytes(data[: chance.randint(durable, length)])
+    file.write_bytes(data[: rng.randint(durable, length)])
     return copy

@@ -1,4 +1,4 @@
-"""The journal as a consumer, and for those who read it later."""
+"""Journal as a consumer of bundles, and reading from it."""
 
 from contextlib import closing
 from pathlib import Path
@@ -20,26 +20,26 @@ from driftline.engine.wire.messages import Bundle
 from driftline.serve.errors import RetentionExceeded
 from driftline.serve.journal import Journal, Span
 from driftline.serve.journal.entries import inspect_journal
-from tests.serve.journal.runs import FLOW, chances, opened, run_of
+from tests.serve.journal.runs import FLOW, draw_run, open_journal, rngs
 
-LONG = run_of(Random(5), layouts=3, times=60)
+LONG = draw_run(Random(5), layouts=3, times=60)
 SMALL = 700
-"""Bytes of a segment in these tests."""
+"""Segment size in bytes."""
 
 
 def last_of(bundle: Bundle) -> LastStored:
     return LastStored(bundle.t_last, bundle.checksum, bundle.blobs)
 
 
-def filled(path: Path, bundles: list[Bundle], segment_bytes: int = SMALL) -> Journal:
-    journal = opened(path, segment_bytes)
+def fill_journal(path: Path, bundles: list[Bundle], segment_bytes: int = SMALL) -> Journal:
+    journal = open_journal(path, segment_bytes)
     for bundle in bundles:
         journal.deliver(bundle)
     return journal
 
 
 def read_all(path: Path, segment_bytes: int = SMALL) -> list[Span]:
-    with closing(opened(path, segment_bytes)) as journal:
+    with closing(open_journal(path, segment_bytes)) as journal:
         return list(journal.read(0))
 
 
@@ -52,12 +52,12 @@ def items_in(spans: list[Span]) -> list[Item]:
 
 
 def test_journal_stores_bundles_as_a_consumer(tmp_path: Path) -> None:
-    journal = opened(tmp_path)
+    journal = open_journal(tmp_path)
     assert journal.last("barrier-0", (0, 7)) == NO_BUNDLE
     for bundle in LONG.bundles:
         journal.deliver(bundle)
         assert journal.last(bundle.barrier, bundle.groups) == last_of(bundle)
-    for bundle in LONG.bundles:  # those that are there change nothing
+    for bundle in LONG.bundles:  # bundles that are already stored change nothing
         journal.deliver(bundle)
     assert items_in(list(journal.read(0))) == LONG.items
     with pytest.raises(StateMismatch, match="another number of nodes"):
@@ -68,31 +68,31 @@ def test_journal_stores_bundles_as_a_consumer(tmp_path: Path) -> None:
     journal.close()
 
 
-def test_a_directory_belongs_to_one_flow_and_one_run(tmp_path: Path) -> None:
+def test_directory_of_another_run_or_owner_is_rejected(tmp_path: Path) -> None:
     JsonLinesConsumer(tmp_path / "a", "barrier-0", FLOW, "me").close()
     with pytest.raises(StateMismatch) as before:
         JsonLinesConsumer(tmp_path / "a", "barrier-0", FLOW, "another").close()
-    filled(tmp_path / "b", LONG.bundles).close()
+    fill_journal(tmp_path / "b", LONG.bundles).close()
     with pytest.raises(StateMismatch) as refused:
-        opened(tmp_path / "b", identity="another")
+        open_journal(tmp_path / "b", identity="another")
     assert str(refused.value) == str(before.value).replace("/a ", "/b ")
-    marked = Journal(tmp_path / "b", FLOW, "me", DirectoryOwner("abc", "output-0", 1))
+    owned_journal = Journal(tmp_path / "b", FLOW, "me", DirectoryOwner("abc", "output-0", 1))
     with pytest.raises(Unavailable, match="another process is writing"):
-        opened(tmp_path / "b")
-    marked.close()
+        open_journal(tmp_path / "b")
+    owned_journal.close()
     with pytest.raises(StateMismatch, match="was moved or copied"):
         Journal(tmp_path / "b", FLOW, "me", DirectoryOwner("xyz", "output-0", 1))
     (tmp_path / "b" / ".driftline" / "identity").unlink()
     with pytest.raises(StateMismatch, match="give another --output"):
-        opened(tmp_path / "b")
+        open_journal(tmp_path / "b")
 
 
 @settings(max_examples=40)
-@given(chances, st.integers(100, 3000))
-def test_late_reader_gets_the_same_spans_as_followers(chance: Random, segment_bytes: int) -> None:
-    run = run_of(chance)
+@given(rngs, st.integers(100, 3000))
+def test_late_reader_gets_the_same_spans_as_followers(rng: Random, segment_bytes: int) -> None:
+    run = draw_run(rng)
     with TemporaryDirectory() as directory:
-        journal = opened(Path(directory), segment_bytes)
+        journal = open_journal(Path(directory), segment_bytes)
         forwarded: list[Span] = []
         journal.followers.append(forwarded.append)
         since = 0
@@ -100,15 +100,15 @@ def test_late_reader_gets_the_same_spans_as_followers(chance: Random, segment_by
         read: list[Span] = []
         for bundle in run.bundles:
             journal.take(bundle)
-            if chance.random() < 0.2:
+            if rng.random() < 0.2:
                 assert journal.sync()[bundle.barrier] == bundle.t_last
-            if chance.random() < 0.1:
-                journal.close()  # a process that ends loses nothing that it has written
-                journal = opened(Path(directory), segment_bytes)
+            if rng.random() < 0.1:
+                journal.close()  # the exit of a process loses no written data
+                journal = open_journal(Path(directory), segment_bytes)
                 journal.followers.append(forwarded.append)
                 reader = journal.read(read[-1].time if read else since)
-            if chance.random() < 0.3:
-                read += [span for _, span in zip(range(chance.randint(1, 3)), reader, strict=False)]
+            if rng.random() < 0.3:
+                read += [span for _, span in zip(range(rng.randint(1, 3)), reader, strict=False)]
         assert items_in(forwarded) == run.items
         read += journal.read(read[-1].time if read else since)
         assert items_in(read) == run.items
@@ -121,13 +121,13 @@ def test_late_reader_gets_the_same_spans_as_followers(chance: Random, segment_by
         journal.close()
 
 
-def test_a_segment_is_full_of_few_large_or_of_many_small_bundles(
+def test_segment_holds_a_limited_number_of_bundles(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SEGMENT_FRAMES", 5)
-    journal = filled(tmp_path, LONG.bundles[:4], 1 << 26)
+    journal = fill_journal(tmp_path, LONG.bundles[:4], 1 << 26)
     journal.close()
-    journal = opened(tmp_path)
+    journal = open_journal(tmp_path)
     for bundle in LONG.bundles[4:]:
         journal.deliver(bundle)
     assert [len(_ends(path)) - 1 for path in segments(tmp_path)][:-1] == [5] * (
@@ -138,7 +138,7 @@ def test_a_segment_is_full_of_few_large_or_of_many_small_bundles(
 
 
 def test_retention_drops_the_oldest_segments_by_size(tmp_path: Path) -> None:
-    journal = filled(tmp_path, LONG.bundles)
+    journal = fill_journal(tmp_path, LONG.bundles)
     sizes = [path.stat().st_size for path in segments(tmp_path)]
     journal.drop(sum(sizes))
     assert journal.oldest == 0
@@ -151,7 +151,7 @@ def test_retention_drops_the_oldest_segments_by_size(tmp_path: Path) -> None:
     assert refused.value.oldest == oldest
     journal.close()
 
-    journal = opened(tmp_path, SMALL)
+    journal = open_journal(tmp_path, SMALL)
     assert journal.oldest == oldest
     journal.drop(0, needed_from=oldest)
     assert journal.oldest == oldest
@@ -160,13 +160,13 @@ def test_retention_drops_the_oldest_segments_by_size(tmp_path: Path) -> None:
     assert oldest < journal.oldest <= needed
     assert items_in(list(journal.read(needed))) == LONG.below(journal.time, needed)
     journal.drop(0)
-    assert len(segments(tmp_path)) == 1, "the last one stays"
+    assert len(segments(tmp_path)) == 1, "the last segment is never dropped"
     assert journal.last(LONG.bundles[-1].barrier, LONG.bundles[-1].groups) != NO_BUNDLE
     journal.close()
 
 
 def test_reading_a_removed_segment_raises_retention_exceeded(tmp_path: Path) -> None:
-    journal = filled(tmp_path, LONG.bundles)
+    journal = fill_journal(tmp_path, LONG.bundles)
     reader = journal.read(0)
     next(reader)
     journal.drop(0)
@@ -176,8 +176,8 @@ def test_reading_a_removed_segment_raises_retention_exceeded(tmp_path: Path) -> 
 
 
 def test_damage_anywhere_in_a_segment_is_detected(tmp_path: Path) -> None:
-    """Nothing that was read is wrong, and nothing is skipped."""
-    filled(tmp_path, LONG.bundles, 3000).close()
+    """Flip a bit in each part of each segment; reading raises StateMismatch."""
+    fill_journal(tmp_path, LONG.bundles, 3000).close()
     files = segments(tmp_path)
     assert len(files) > 2
     for path in files:
@@ -186,7 +186,7 @@ def test_damage_anywhere_in_a_segment_is_detected(tmp_path: Path) -> None:
         for offset in range(0, len(whole), 37):
             path.write_bytes(whole[:offset] + bytes((whole[offset] ^ 1,)) + whole[offset + 1 :])
             if path == files[-1] and offset >= entries[-1]:
-                continue  # what no later entry calls durable is taken for a torn end
+                continue  # the last entry: damage looks like a torn write
             frame = max(end for end in (0, *entries) if end <= offset)
             message = f"{path.name} is damaged at byte {frame}. Restore it together"
             with pytest.raises(StateMismatch, match=message):
@@ -196,7 +196,7 @@ def test_damage_anywhere_in_a_segment_is_detected(tmp_path: Path) -> None:
 
 
 def _ends(path: Path) -> list[int]:
-    """Where the frames of a segment end."""
+    """Return the offsets of the ends of the frames of a segment."""
     data, at, ends = path.read_bytes(), 0, []
     while at < len(data):
         at += 20 + int.from_bytes(data[at + 8 : at + 12], "little")
@@ -204,8 +204,8 @@ def _ends(path: Path) -> list[int]:
     return ends
 
 
-def test_a_segment_that_is_missing_or_cut_is_found(tmp_path: Path) -> None:
-    filled(tmp_path, LONG.bundles).close()
+def test_missing_or_truncated_segment_is_detected(tmp_path: Path) -> None:
+    fill_journal(tmp_path, LONG.bundles).close()
     third = segments(tmp_path)[2]
     whole = third.read_bytes()
     third.write_bytes(whole[: _ends(third)[-2]])
@@ -213,18 +213,18 @@ def test_a_segment_that_is_missing_or_cut_is_found(tmp_path: Path) -> None:
         read_all(tmp_path)
     third.unlink()
     with pytest.raises(StateMismatch, match=f"{third.name} is missing"):
-        opened(tmp_path, SMALL)
+        open_journal(tmp_path, SMALL)
 
 
-def test_a_draft_of_a_segment_that_never_began_is_removed(tmp_path: Path) -> None:
-    filled(tmp_path, LONG.bundles).close()
+def test_draft_of_a_segment_is_removed(tmp_path: Path) -> None:
+    fill_journal(tmp_path, LONG.bundles).close()
     (tmp_path / ".segment-00000099.1234").write_bytes(b"half of it")
     assert items_in(read_all(tmp_path)) == LONG.items
     assert not list(tmp_path.glob(".segment*"))
 
 
-def test_outputs_that_come_too_late_change_nothing(tmp_path: Path) -> None:
-    journal = filled(tmp_path, LONG.bundles[:5])
+def test_late_bundle_is_rejected_and_changes_nothing(tmp_path: Path) -> None:
+    journal = fill_journal(tmp_path, LONG.bundles[:5])
     first = next(bundle for bundle in LONG.bundles if bundle.blobs)
     late = replace(first, t_last=10**6)
     with pytest.raises(MalformedMessage, match="have already arrived"):
@@ -236,7 +236,7 @@ def test_outputs_that_come_too_late_change_nothing(tmp_path: Path) -> None:
 
 
 def test_inspection_reports_progress_and_damage_without_changes(tmp_path: Path) -> None:
-    filled(tmp_path, LONG.bundles, 3000).close()
+    fill_journal(tmp_path, LONG.bundles, 3000).close()
     first, *_, last = segments(tmp_path)
     whole = last.read_bytes()
     found = inspect_journal(tmp_path, all_segments=True)
@@ -246,11 +246,11 @@ def test_inspection_reports_progress_and_damage_without_changes(tmp_path: Path) 
     assert (
         "of an incomplete record, which the next opening removes" in inspect_journal(tmp_path).torn
     )
-    assert last.read_bytes() == whole[:-1], "nothing is changed"
+    assert last.read_bytes() == whole[:-1], "inspection must not change the file"
     last.write_bytes(whole)
     whole = first.read_bytes()
-    without_its_last = whole[: whole.rindex(b"\xd7JNL")]
-    for damaged in (whole[:-1], whole[:500] + b"?" + whole[501:], without_its_last):
+    without_last_entry = whole[: whole.rindex(b"\xd7JNL")]
+    for damaged in (whole[:-1], whole[:500] + b"?" + whole[501:], without_last_entry):
         first.write_bytes(damaged)
         inspect_journal(tmp_path)
         with pytest.raises(LogDamaged, match=r"is damaged at byte|the end of a segment"):

@@ -1,4 +1,4 @@
-"""Merging by label: spans without a gap, and in them all outputs, sorted."""
+"""Merging by label: contiguous spans with all outputs in label order."""
 
 from random import Random
 
@@ -12,13 +12,13 @@ from driftline.engine.wire.messages import Bundle
 from driftline.serve.journal import merging
 from driftline.serve.journal.entries import JournalEntry, SegmentHeader, entry_of
 from driftline.serve.journal.merging import Merge
-from tests.serve.journal.runs import FLOW, Run, chances, run_of
+from tests.serve.journal.runs import FLOW, SimulatedRun, draw_run, rngs
 
 GROUPS, SINKS = FLOW.groups, len(FLOW.sinks)
 
 
 def complete_below(bundles: list[Bundle]) -> int:
-    """T, in obvious lines."""
+    """Return T, computed in the simplest way."""
     return 1 + min(
         max((b.t_last for b in bundles if b.groups[0] <= group <= b.groups[1]), default=-1)
         for group in range(GROUPS)
@@ -26,9 +26,9 @@ def complete_below(bundles: list[Bundle]) -> int:
 
 
 @settings(max_examples=100)
-@given(chances, st.booleans(), st.integers(0, 200))
-def test_the_spans_are_the_sorted_outputs(chance: Random, decoded: bool, bound: int) -> None:
-    run = run_of(chance)
+@given(rngs, st.booleans(), st.integers(0, 200))
+def test_spans_contain_all_outputs_in_label_order(rng: Random, decoded: bool, bound: int) -> None:
+    run = draw_run(rng)
     merge, found, time = Merge(GROUPS), [], 0
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(merging, "DECODED_BYTES", bound)
@@ -40,21 +40,21 @@ def test_the_spans_are_the_sorted_outputs(chance: Random, decoded: bool, bound: 
             assert time == merge.time
             assert of_span == run.below(time, since)
             found += of_span
-            if chance.random() < 0.2:
+            if rng.random() < 0.2:
                 header = SegmentHeader.decode(merge.header().encode())
                 assert header == merge.header()
                 merge = Merge(GROUPS, header)
     assert found == run.below(time)
-    assert found == run.items, "all of a run that is complete"
+    assert found == run.items, "the end of a run has outputs that no span contains"
     assert merge.waiting_bytes == 0
 
 
-def _two_prefixes(run: Run, number: int) -> tuple[list[Bundle], list[Bundle]]:
+def _two_prefixes(run: SimulatedRun, number: int) -> tuple[list[Bundle], list[Bundle]]:
     return run.bundles[:number], run.bundles[: number + 1]
 
 
 def test_key_group_is_complete_up_to_its_most_advanced_barrier() -> None:
-    """Whatever the order of their names: 10 comes before 9."""
+    """The order of barrier names does not matter: as texts, 10 sorts before 9."""
     merge = Merge(2)
     merge.take(JournalEntry("barrier-9", (0, 1), 5, 1))
     merge.take(JournalEntry("barrier-10", (0, 0), 9, 1))
@@ -64,7 +64,7 @@ def test_key_group_is_complete_up_to_its_most_advanced_barrier() -> None:
 
 
 @pytest.mark.parametrize("time", [2, 4])
-def test_outputs_that_come_too_late_are_refused(time: int) -> None:
+def test_late_outputs_are_rejected(time: int) -> None:
     merge = Merge(2)
     merge.take(JournalEntry("barrier-0", (0, 0), 4, 1))
     merge.take(JournalEntry("barrier-1", (1, 1), 2, 1))

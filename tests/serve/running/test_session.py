@@ -1,4 +1,4 @@
-"""With what a session of a service on a cluster begins, and what is refused before it does."""
+"""Start of a session of a service on a cluster, and the checks before it."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ from tests.zookeepers import show
 Function = Callable[[str, ValueState[int]], int]
 
 
-def counted(word: str, count: ValueState[int]) -> int:
+def count_word(word: str, count: ValueState[int]) -> int:
     count.set((count.get() or 0) + 1)
     return count.get() or 0
 
 
-def counted_otherwise(word: str, count: ValueState[int]) -> int:
-    return 1 + counted(word, count)
+def count_plus_one(word: str, count: ValueState[int]) -> int:
+    return 1 + count_word(word, count)
 
 
-def flow(function: Function = counted) -> Flow:
+def flow(function: Function = count_word) -> Flow:
     made = Flow("words")
     made.source("words").key_by(str).scan(function, ValueState("count")).sink("counts")
     return made
@@ -51,31 +51,31 @@ def flow(function: Function = counted) -> Flow:
 
 @pytest.fixture
 def tree(empty_tree: ZooKeeperTree) -> ZooKeeperTree:
-    """A cluster with an agent for masters and nodes."""
+    """Return the tree of a cluster with one agent for masters and nodes."""
     show(empty_tree, "n", AgentRole.MASTER, AgentRole.NODE)
     return empty_tree
 
 
-def serving(state: Path, **changes: object) -> ServiceOptions:
+def service_options(state: Path, **changes: object) -> ServiceOptions:
     address = ListenAddress("::1", 0)
     made = ServiceOptions("words.py", (), cast(Callable[..., object], None), state, address)  # type: ignore[arg-type]
     state.mkdir(exist_ok=True)
     return replace(made, **changes)
 
 
-def begun(
+def begin_session(
     tree: ZooKeeperTree, state: Path, name: str = "web", made: Flow | None = None, **changes: object
 ) -> Submission:
-    beginning = SessionStart(tree, name, LOCAL, None)
-    return beginning.begin(serving(state, **changes), made or flow(), state)
+    session_start = SessionStart(tree, name, LOCAL, None)
+    return session_start.begin(service_options(state, **changes), made or flow(), state)
 
 
-def end(tree: ZooKeeperTree, submission: Submission, directory: Path) -> None:
-    """The run ends in good order, with three nodes; `directory`: of its front."""
-    place = directory / "flows" / submission.name / "input-0", directory / "journal"
-    InputLog(place[0], "words 0", DirectoryOwner(submission.lineage, "input-0", 1)).close()
+def end_run(tree: ZooKeeperTree, submission: Submission, directory: Path) -> None:
+    """Record a normal end of a run with three nodes; `directory`: that of its front."""
+    paths = directory / "flows" / submission.name / "input-0", directory / "journal"
+    InputLog(paths[0], "words 0", DirectoryOwner(submission.lineage, "input-0", 1)).close()
     owner = DirectoryOwner(submission.lineage, "journal", 1)
-    Journal(place[1], flow(), submission.identity, owner).close()
+    Journal(paths[1], flow(), submission.identity, owner).close()
     registry = tree.registry(submission.name)
     state = registry.read()
     assert state is not None
@@ -86,21 +86,23 @@ def end(tree: ZooKeeperTree, submission: Submission, directory: Path) -> None:
 def test_unfinished_run_is_resumed_and_a_finished_one_replaced(
     tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
-    first = begun(tree, tmp_path / "s")
+    first = begin_session(tree, tmp_path / "s")
     assert (first.front_agents, first.output) == (("web",), "")
     assert first.consumer == f"ipc://{tmp_path}/s/journal.socket"
     assert first.reading.inputs == ("words=serve://web",)
-    assert begun(tree, tmp_path / "s", nodes=2) == first
-    end(tree, replace(first, node_agents=("n",) * 4), tmp_path / "s")
-    second = begun(tree, tmp_path / "s")
+    assert begin_session(tree, tmp_path / "s", nodes=2) == first
+    end_run(tree, replace(first, node_agents=("n",) * 4), tmp_path / "s")
+    second = begin_session(tree, tmp_path / "s")
     assert (second.lineage, second.session) == (first.lineage, 2)
     assert second.run != first.run
-    assert not second.desired_nodes, "it keeps the nodes that it has"
+    assert not second.desired_nodes, "the new run keeps the number of nodes"
 
 
-def test_changed_code_begins_anew(tree: ZooKeeperTree, tmp_path: Path) -> None:
-    first = begun(tree, tmp_path / "s")
-    other = begun(tree, tmp_path / "s", made=flow(counted_otherwise), accept_changed_code=True)
+def test_changed_code_cancels_the_run_and_starts_another(
+    tree: ZooKeeperTree, tmp_path: Path
+) -> None:
+    first = begin_session(tree, tmp_path / "s")
+    other = begin_session(tree, tmp_path / "s", made=flow(count_plus_one), accept_changed_code=True)
     assert (other.lineage, other.run != first.run) == (first.lineage, True)
     state = tree.registry("web").read()
     assert state is not None
@@ -111,62 +113,62 @@ def test_changed_code_begins_anew(tree: ZooKeeperTree, tmp_path: Path) -> None:
 def test_state_directory_of_another_service_is_rejected(
     tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
-    first = begun(tree, tmp_path / "s")
+    first = begin_session(tree, tmp_path / "s")
     with pytest.raises(StateMismatch, match="does not belong to this state directory"):
-        begun(tree, tmp_path / "other")
+        begin_session(tree, tmp_path / "other")
     with pytest.raises(StateMismatch, match="belongs to the service 'web': give --name web"):
-        begun(tree, tmp_path / "s", "shop")
-    end(tree, first, tmp_path / "s")
+        begin_session(tree, tmp_path / "s", "shop")
+    end_run(tree, first, tmp_path / "s")
     with pytest.raises(StateMismatch, match="does not belong to this state directory"):
-        begun(tree, tmp_path / "another")
+        begin_session(tree, tmp_path / "another")
     remove(tree, "web")
     with pytest.raises(StateMismatch, match="flow 'web' of this service is no longer in"):
-        begun(tree, tmp_path / "s")
+        begin_session(tree, tmp_path / "s")
 
 
 def test_state_directory_is_bound_to_cluster_or_single_machine(
     tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
-    begun(tree, tmp_path / "s")
+    begin_session(tree, tmp_path / "s")
     made, local = flow(), tmp_path / "local"
-    parts = made, make_plan(made), tmp_path
+    arguments = made, make_plan(made), tmp_path
     with pytest.raises(StateMismatch, match="of a service on a cluster"), ExitStack() as stack:
-        deploy_locally(serving(tmp_path / "s"), *parts, stack)
+        deploy_locally(service_options(tmp_path / "s"), *arguments, stack)
     with ExitStack() as stack:
-        deploy_locally(serving(local), *parts, stack)
+        deploy_locally(service_options(local), *arguments, stack)
     with pytest.raises(StateMismatch, match="belongs to a service that runs without a cluster"):
-        begun(tree, local)
+        begin_session(tree, local)
 
 
-def test_the_name_of_another_flow_is_refused(tree: ZooKeeperTree, tmp_path: Path) -> None:
+def test_name_of_another_flow_is_rejected(tree: ZooKeeperTree, tmp_path: Path) -> None:
     show(tree, "f", AgentRole.FRONT, slots=1)
     show(tree, "web", AgentRole.FRONT, slots=0)
     reading, output = Reading(("in.jsonl",)), str(tmp_path / "out")
     order = SubmitRequest("web", "a.py", reading, output, 1, get_policy("exactly-once"), 1.0, False)
     made = submit(tree, flow(), order)
-    assert made.front_agents == ("f",), "a service takes no fronts of others"
+    assert made.front_agents == ("f",), "the agent of a service accepts no other fronts"
     with pytest.raises(StateMismatch, match="it is of agent f"):
-        begun(tree, tmp_path / "s")
+        begin_session(tree, tmp_path / "s")
 
 
 def test_missing_input_log_is_detected_before_submission(
     tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
-    first = begun(tree, tmp_path / "s")
-    end(tree, first, tmp_path / "s")
+    first = begin_session(tree, tmp_path / "s")
+    end_run(tree, first, tmp_path / "s")
     shutil.rmtree(tmp_path / "s" / "flows" / "web" / "input-0")
     gone = r"input-0 .* is empty or missing.* `driftline remove web`"
     with pytest.raises(StateMismatch, match=gone):
-        begun(tree, tmp_path / "s")
+        begin_session(tree, tmp_path / "s")
     (found, _) = find_submission(tree, "web") or (None, 0)
     assert found == first
 
 
-def test_nodes_find_the_journal_at_the_same_port(tree: ZooKeeperTree, tmp_path: Path) -> None:
-    beginning = SessionStart(tree, "web", TransportConfig("tcp", "127.0.0.1"), None)
-    first = beginning.begin(serving(tmp_path / "s"), flow(), tmp_path)
-    end(tree, first, tmp_path / "s")
-    second = beginning.begin(serving(tmp_path / "s"), flow(), tmp_path)
+def test_journal_port_is_stable_across_sessions(tree: ZooKeeperTree, tmp_path: Path) -> None:
+    session_start = SessionStart(tree, "web", TransportConfig("tcp", "127.0.0.1"), None)
+    first = session_start.begin(service_options(tmp_path / "s"), flow(), tmp_path)
+    end_run(tree, first, tmp_path / "s")
+    second = session_start.begin(service_options(tmp_path / "s"), flow(), tmp_path)
     assert first.consumer.startswith("tcp://127.0.0.1:")
     assert (second.consumer, second.run != first.run) == (first.consumer, True)
 

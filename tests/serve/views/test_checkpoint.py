@@ -1,4 +1,4 @@
-"""Checkpoint files: the whole one of before, or the whole new one."""
+"""Checkpoint files: a write leaves the complete old or the complete new one."""
 
 import errno
 import logging
@@ -31,7 +31,7 @@ def read(path: Path, about: str = "me") -> KeyValueView:
     return restore_view(path, about, lambda: KeyValueView(0))
 
 
-def test_a_checkpoint_of_another_run_is_not_used(
+def test_checkpoint_of_another_run_is_ignored(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     assert read(tmp_path / "view").time == 0

@@ -1,4 +1,4 @@
-"""The key-value view: as of every T what a plain dict has, in every replica."""
+"""Key-value view: as of every T it equals a plain dict, in every replica."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import RetentionExceeded
 from driftline.serve.views import keyvalue
 from driftline.serve.views.keyvalue import KeyValueView, KeyVersion
-from tests.serve.journal.runs import chances
+from tests.serve.journal.runs import rngs
 
 KEYS: list[object] = ["", "a", "ab", "b", "b\U0010ffff", "ж", 1, 2.5, -3, (1, "a"), None, b"a"]
 IN_ORDER: list[object] = [-3, 1, 2.5, "", "a", "ab", "b", "b\U0010ffff", "ж", (1, "a"), None, b"a"]
 
 
 def model(items: list[Item], at: int) -> dict[object, KeyVersion]:
-    """The view in obvious lines."""
+    """Return the contents as of a T, computed in the simplest way."""
     values: dict[object, KeyVersion] = {}
     for item in items:
         if item.sink == 0 and item.label[0] < at:
@@ -31,7 +31,7 @@ def model(items: list[Item], at: int) -> dict[object, KeyVersion]:
 
 
 def check(view: KeyValueView, items: list[Item], keys: list[object]) -> None:
-    """It answers for every key and T that is retained, and for no others."""
+    """Check the answers for all keys as of each retained T, and errors for other T."""
     for at in range(view.time + 1):
         if at < view.since:
             with pytest.raises(RetentionExceeded) as refused:
@@ -47,39 +47,39 @@ def check(view: KeyValueView, items: list[Item], keys: list[object]) -> None:
         assert [key for key, _ in found] == sorted(expected, key=IN_ORDER.index)
         for prefix in ("a", "b", "b\U0010ffff", "x"):
             texts = [key for key in expected if isinstance(key, str) and key.startswith(prefix)]
-            beginning = {key: expected[key] for key in texts}
-            assert dict(view.items(prefix, at)) == beginning
+            with_prefix = {key: expected[key] for key in texts}
+            assert dict(view.items(prefix, at)) == with_prefix
     with pytest.raises(Unavailable, match="retry later"):
         view.get("a", view.time + 1)
 
 
-def outputs(chance: Random, times: int, keys: list[object]) -> list[Item]:
+def outputs(rng: Random, times: int, keys: list[object]) -> list[Item]:
     return [
-        Item((time, 0, child), 0, (chance.choice(keys), chance.choice((None, 1, "x", (1, 2)))))
+        Item((time, 0, child), 0, (rng.choice(keys), rng.choice((None, 1, "x", (1, 2)))))
         for time in range(times)
-        for child in range(chance.choice((0, 1, 1, 4)))
+        for child in range(rng.choice((0, 1, 1, 4)))
     ]
 
 
-def spans(view: KeyValueView, items: list[Item], until: int, chance: Random) -> Iterator[None]:
-    """Apply everything, in random steps."""
+def spans(view: KeyValueView, items: list[Item], until: int, rng: Random) -> Iterator[None]:
+    """Apply all outputs in random steps."""
     while view.time < until:
-        time = chance.randint(view.time + 1, min(until, view.time + 6))
+        time = rng.randint(view.time + 1, min(until, view.time + 6))
         view.apply(time, [item for item in items if view.time <= item.label[0] < time])
         yield
 
 
-@given(chances, st.sampled_from([1, 100]))
-def test_view_is_exact_at_every_retained_time(chance: Random, few: int) -> None:
-    items = outputs(chance, 20, KEYS)
+@given(rngs, st.sampled_from([1, 100]))
+def test_view_is_exact_at_every_retained_time(rng: Random, few: int) -> None:
+    items = outputs(rng, 20, KEYS)
     view = KeyValueView(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyvalue, "_INSERT_RATIO", few)
-        for _ in spans(view, items, 22, chance):
-            if chance.random() < 0.3:
+        for _ in spans(view, items, 22, rng):
+            if rng.random() < 0.3:
                 check(view, items, KEYS)
-            if chance.random() < 0.4:
-                view.forget_before(chance.randint(0, 25))
+            if rng.random() < 0.4:
+                view.forget_before(rng.randint(0, 25))
                 check(view, items, KEYS)
         check(view, items, KEYS)
     view.forget_before(view.time)
@@ -87,20 +87,20 @@ def test_view_is_exact_at_every_retained_time(chance: Random, few: int) -> None:
     assert not view._superseded
 
 
-@given(chances, st.sampled_from([1, 2, 500]))
-def test_a_view_that_was_saved_is_the_same(chance: Random, rows: int) -> None:
-    items = outputs(chance, 20, KEYS)
+@given(rngs, st.sampled_from([1, 2, 500]))
+def test_loaded_checkpoint_equals_the_saved_view(rng: Random, rows: int) -> None:
+    items = outputs(rng, 20, KEYS)
     view, other = KeyValueView(0), KeyValueView(0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(keyvalue, "_ROWS", rows)
-        going_on = spans(view, items, 22, chance)
-        for _ in range(chance.randint(0, 5)):
-            next(going_on, None)
-            view.forget_before(chance.randint(0, 30) - 10)
+        progress = spans(view, items, 22, rng)
+        for _ in range(rng.randint(0, 5)):
+            next(progress, None)
+            view.forget_before(rng.randint(0, 30) - 10)
         other.load(view.save())
     assert (other.time, other.since) == (view.time, view.since)
     for each in (view, other):
-        for _ in spans(each, items, 22, chance):
+        for _ in spans(each, items, 22, rng):
             pass
         check(each, items, KEYS)
     other.forget_before(15)
@@ -131,7 +131,7 @@ def test_keys_differ_by_type_and_outputs_without_key_are_counted() -> None:
     assert view.get("wide") == KeyVersion(50, (1, 2, 3))
 
 
-def test_keys_are_given_as_of_one_time_though_the_view_goes_on() -> None:
+def test_iteration_is_as_of_one_time_while_the_view_advances() -> None:
     view = KeyValueView(0)
     view.apply(10, [Item((n, 0), 0, (key, n)) for n, key in enumerate("bdfa")])
     items = view.items()
@@ -147,6 +147,6 @@ def test_keys_are_given_as_of_one_time_though_the_view_goes_on() -> None:
         next(items)
 
 
-def test_another_sinks_checkpoint_is_refused() -> None:
+def test_checkpoint_of_another_sink_is_rejected() -> None:
     with pytest.raises(SnapshotDamaged):
         KeyValueView(0).load(KeyValueView(1).save())

@@ -1,4 +1,4 @@
-"""How far back a view answers, over restarts of its process."""
+"""Retention of a view across restarts of its process."""
 
 from __future__ import annotations
 
@@ -9,29 +9,29 @@ import pytest
 from driftline.serve.views.checkpoint import Retention, read_notes
 
 
-class Clock:
+class RetentionClock:
     now = 1_000_000.0
 
     def __call__(self) -> float:
         return self.now
 
 
-@pytest.mark.parametrize("restarts_every", [1, 7, 1000])
+@pytest.mark.parametrize("restart_interval", [1, 7, 1000])
 def test_retention_covers_the_requested_period_and_little_more(
-    tmp_path: Path, restarts_every: int
+    tmp_path: Path, restart_interval: int
 ) -> None:
-    """A process that has a snapshot every 30 s, and dies at times."""
-    clock, path = Clock(), tmp_path / "retained"
+    """The process writes a checkpoint every 30 s and restarts at intervals."""
+    clock, path = RetentionClock(), tmp_path / "retained"
     retained = Retention(600, clock)
     since = 0
     for turn in range(1, 200):
         clock.now += 30
-        if turn % restarts_every == 0:
+        if turn % restart_interval == 0:
             retained = Retention(600, clock, read_notes(path, turn - 1))
         since = max(since, retained.oldest_to_retain(turn))
         retained.write(path)
-        assert since <= max(0, turn - 20), "what was the newest 600 s ago can be asked for"
-        assert since >= turn - 22, "and what was so 60 s before that cannot"
+        assert since <= max(0, turn - 20), "the newest T of 600 s ago is not retained"
+        assert since >= turn - 22, "a T older than 660 s is still retained"
     assert path.stat().st_size < 2_000
 
 
@@ -43,9 +43,9 @@ def test_unreadable_retention_notes_are_ignored(tmp_path: Path) -> None:
         assert read_notes(path, 5) == []
 
 
-def test_notes_of_a_later_checkpoint_do_not_count(tmp_path: Path) -> None:
-    """One that could not be written any more; a view that is rebuilt begins at 0."""
-    clock, path = Clock(), tmp_path / "retained"
+def test_notes_of_later_checkpoints_are_ignored(tmp_path: Path) -> None:
+    """Ignore notes newer than the loaded checkpoint, which may be 0 after a rebuild."""
+    clock, path = RetentionClock(), tmp_path / "retained"
     retained = Retention(60, clock)
     for newest in (10, 20, 30):
         clock.now += 30
@@ -56,7 +56,7 @@ def test_notes_of_a_later_checkpoint_do_not_count(tmp_path: Path) -> None:
 
 
 def test_backward_clock_jump_does_not_shorten_retention() -> None:
-    clock = Clock()
+    clock = RetentionClock()
     retained = Retention(60, clock)
     retained.oldest_to_retain(10)
     clock.now -= 5_000

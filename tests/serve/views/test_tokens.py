@@ -1,4 +1,4 @@
-"""Tokens: in the order of times, and nothing else is one."""
+"""Tokens sort in the order of times; any other text is rejected."""
 
 import re
 
@@ -45,5 +45,5 @@ def test_malformed_tokens_are_rejected(text: str) -> None:
         time_of(text)
 
 
-def test_tokens_stay_the_same_for_ever() -> None:
+def test_token_encoding_is_stable() -> None:
     assert token_of(1_790_000_000_000_000) == "001jvzvd2br00c"
