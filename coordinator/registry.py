@@ -277,7 +277,7 @@ class FileRegistry:
             try:
                 if not may_replace(state, self.read(), again=again):
                     raise StateMismatch(
-                        f"registry {self._path}: another master has written it, or a command has cancelled the flow"
+                        f"registry {self._path}: it was written by another master or a `cancel`"
                     )
                 replace_file(self._path, encode_state(state))
             finally:

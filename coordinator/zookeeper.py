@@ -131,7 +131,7 @@ class ZooKeeperRegistry:
 
     def _taken_over_error(self) -> StateMismatch:
         return StateMismatch(
-            f"registry {self._location}: another master has written it, or a command has cancelled the flow"
+            f"registry {self._location}: it was written by another master or a `cancel`"
         )
 
     def _translated_errors(

@@ -34,7 +34,8 @@ from driftline.engine.ui.results import write_json
     "front, which reads it."
 )
 @click.option("--name", default="", metavar="NAME",
-              help="Name of the flow in the cluster.  [default: that of the flow, with - for spaces and other characters]",
+              help="Name of the flow in the cluster.  [default: that of the flow, with - in place "
+                   "of spaces and other characters]",
               )  # fmt: skip
 @click.option("--output", required=True, metavar="OUTPUT",
               help="Directory for the outputs: an absolute path, the same on every host that runs "

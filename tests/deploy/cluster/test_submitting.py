@@ -234,7 +234,7 @@ def test_cancel_succeeds_against_concurrent_master_writes_and_fences_it(
     busy = Busy(tree.registry("other"), ATTEMPTS_MAX)
     with monkeypatch.context() as patch:
         patch.setattr(tree, "registry", lambda flow: busy)
-        with pytest.raises(StateMismatch, match="another master has written it"):
+        with pytest.raises(StateMismatch, match="it was written by another master"):
             fail(tree, other, CANCELLED, "by a test")
 
 

@@ -35,7 +35,6 @@ class EventStreamReader(BackgroundThread):
         super().__init__(f"reader of {path}")
         self.events: list[tuple[int, dict[str, object]]] = []
         """(label, event)"""
-        self.connection_count = 0
         self._url = url
         self._path = path
         self._rng = Random(f"{path} {seed}")
@@ -55,7 +54,6 @@ class EventStreamReader(BackgroundThread):
             self._read(until, label)
 
     def _read(self, deadline: float, label: int | None = None) -> None:
-        self.connection_count += 1
         parameters = {"from": self._since}
         headers = {"Last-Event-ID": self._last}
         try:

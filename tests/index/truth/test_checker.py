@@ -76,8 +76,6 @@ def test_checker_accepts_correct_answers(streams: dict[str, list[Event]]) -> Non
     check(*sample_history(), COLLECTION, streams)
 
 
-DELETED = {"id": "x", "deleted": True}
-
 WRONG: dict[str, Callable[[ClientHistory, list[Event]], object]] = {
     "an acknowledged write is lost": lambda history, events: events.pop(0),
     "a deletion is lost": lambda history, events: events.pop(),
