@@ -196,7 +196,8 @@ class Tracker:
 
     @property
     def processed(self) -> int:
-        """The time below which all stages have processed all elements."""
+        """The frontier of outputs: all stages have processed all elements below this time, and
+        their input records are durable."""
         return self.frontiers()[-1]
 
     @property
@@ -212,7 +213,7 @@ class Tracker:
     def take_idle_fronts(self) -> list[tuple[int, int]]:
         """Return (front, time) of each idle front, to ask that front for a promise up to this time.
 
-        A front is idle if stage 0 is done with fewer of its times than of another front's, perhaps
+        A front is idle if stage 0 has progressed further with the times of another front, perhaps
         only because a promise is missing. Each front is returned once per time. A front without a
         covered interval is omitted: it may not have joined this incarnation yet, and would treat
         the request as a sign of a lost message.
@@ -264,7 +265,7 @@ class ReportedProgress:
 
     def __init__(self, nodes: int, start: int = 0) -> None:
         self.processed = start
-        """The time below which all stages have processed all elements."""
+        """The largest `Tracker.processed` that a node reported."""
         self.reached = start
         """The largest time that a front promised before its end."""
         self._delivered = [0] * nodes

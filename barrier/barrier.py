@@ -103,9 +103,9 @@ class Barrier:
         """
 
     def trim_history(self, frontier: int) -> None:
-        """Drop the history that only a snapshot before `frontier` would need: none will be taken.
+        """Drop history that only a snapshot as of a time before `frontier` would need.
 
-        Without label order, do nothing.
+        Precondition: no such snapshot will be taken. Without label order, do nothing.
         """
 
     def encode_ahead(self) -> bool:

@@ -52,7 +52,7 @@ class UnackedFrontiers:
         waiting.append((unit, processed))
 
     def delivered(self, stored: int) -> int:
-        """Return the time below which the consumer has all outputs; it has units up to `stored`."""
+        """Return the time below which a consumer with all units up to `stored` has all outputs."""
         waiting = self._waiting
         while waiting and waiting[0][0] <= stored:
             self._delivered = max(self._delivered, waiting.popleft()[1])

@@ -85,10 +85,10 @@ Output = tuple[Label, int, object]
 class Pending:
     """Outputs of one time that are not final yet, batch by batch.
 
-    Nearly always there is one packed batch in label order, which becomes a blob unchanged. Only if
+    Nearly always there is one packed batch in label order, which becomes a blob unchanged. If
     elements were out of order, or if there are several batches, the outputs are sorted and matched
-    with tombstones. Payloads are stored as bytes, which no function can change, and which cost less
-    than objects.
+    with tombstones. Payloads that arrive packed stay packed: bytes cost less than objects, and no
+    function can change them.
     """
 
     __slots__ = ("batches", "blob", "has_failures", "retracted")

@@ -1,11 +1,11 @@
 """Coordinator: decides on snapshots, on recovery, and on the end of a run.
 
 Inputs: messages of members, the time, the progress of the run, and the requested number of nodes.
-Outputs: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fronts), `Committed`
-and `Stop` (members), and writes of the registry. Invariants: a decision is sent only after the
-registry has it; a snapshot is committed only after every part of it is durable; incarnations only
-grow; a run has one outcome; all members of an incarnation begin from the same snapshot, with the
-same layout.
+Outputs: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fronts), `Committed`,
+`Lead` and `Stop` (members), the messages of `rescaling.py`, and writes of the registry. Invariants:
+a decision is sent only after the registry has it; a snapshot is committed only after every part of
+it is durable; incarnations only grow; a run has one outcome; all members of an incarnation begin
+from the same snapshot, with the same layout.
 
 Recovery (paper "Delivery, consistency, and determinism", section V-B): the coordinator writes a new
 incarnation to the registry; nodes load the last committed snapshot, and their barriers fetch the
@@ -326,14 +326,14 @@ class Coordinator:
     # Time.
 
     def set_time(self, now: float) -> None:
-        """Set the time (seconds, monotonic). A long step: this process was suspended."""
+        """Set the time (seconds, monotonic). A long step means that this process was suspended."""
         away_s, self.now = now - self.now, now
         if away_s > self._missing_after / 2:
             self.members.renew_after_suspension(now, away_s)
             self._gathering_since += away_s
 
     def tick(self, now: float) -> None:
-        """Set the time; retry a failed write, detect silent members, end a pause or the run."""
+        """Set the time; retry a failed write, detect silent members, end a back-off or the run."""
         self.set_time(now)
         self.jobs += self._writer.due(now)
         if self.phase is Phase.STOPPED:

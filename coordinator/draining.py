@@ -34,9 +34,10 @@ class Draining:
         self._front_count = len(fronts)
         self._policy = policy
         self._file_ends: list[int] = []
-        """For each front of a file: the finite time below which all records that it sends are."""
+        """The finite times that fronts of files reported: all records that a front sends are below
+        its time."""
         self._live_ends: list[int] = []
-        """The same for the fronts of live sources."""
+        """The same for fronts of live sources."""
         self._has_open_file = self._has_open_live = False
         """Whether there is a file, or a live source, that has not ended."""
         self._input_end: int | None = None

@@ -10,8 +10,8 @@ first begins a new epoch (`RegistryWriter`), and members reject masters of earli
 `StepDown`: a network partition, perhaps in one direction only, may separate the leader's host from
 one member. A leader with another master behind it steps down after a timeout: its process ends, is
 restarted, and queues up as the last. Without a successor it stays. If the run makes no progress
-after a step-down, the next process of this master doubles its timeout, as no master can reach a
-dead member.
+after a step-down, the next process of this master doubles its timeout: the member may be dead, and
+then another step-down does not help either.
 
 `Takeover`: a new master continues an incarnation only if every member is in it, and every node has
 loaded its state; otherwise a recovery begins. In label order nodes track the overall progress, and
@@ -35,7 +35,7 @@ LEADER_TIMEOUT_MIN_S = 20.0
 hangs: 5 s of silence, a kill 10 s later, and a few seconds for the start."""
 
 MEMBER_TIMEOUT_FACTOR = 4
-"""The leader also waits for this multiple of the timeout of members."""
+"""The timeout of a leader is at least this multiple of the timeout of members."""
 
 LEADER_TIMEOUT_MAX_S = 320.0
 """Upper bound of the timeout, which doubles with each step-down without progress."""
@@ -110,7 +110,7 @@ class Leadership:
 
     @property
     def retry_at(self) -> float:
-        """When to call `due` (seconds, monotonic); infinity if no job is left."""
+        """When to call `due` (seconds, monotonic); infinity while no job is due at a known time."""
         return inf if self.first or self.is_session_lost else self._retry_at
 
     def on_queue_changed(self) -> None:
@@ -193,7 +193,8 @@ class Takeover:
     """Takeover of an incarnation by one master.
 
     Inputs: `Hello` and `FollowsMaster` of all members. Outputs: whether the incarnation can
-    continue, and which snapshots the previous master requested of each node.
+    continue, the newest snapshot that the previous master requested, and the nodes that have not
+    answered it.
     """
 
     def __init__(self, incarnation: int, nodes: Collection[str], members: Collection[str]) -> None:

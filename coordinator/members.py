@@ -1,15 +1,16 @@
 """Members of a run: a lease for each, and the back-off between recoveries.
 
 Inputs: `Hello`, `Alive` and answers of members, the `Lead` messages sent to them, the progress of
-the run, and the time. Outputs: which members timed out, which send heartbeats but do not answer,
-and how long to wait before the next recovery. Invariant: a member is either present or gone;
-`hello` makes it present, `expire_silent` gone.
+the run, and the time. Outputs: which members timed out, which send `Hello` but do not answer
+`Lead`, and how long to wait before the next recovery. Invariant: a member is either present or
+gone; `hello` and `renew` make it present, `expire_silent` gone.
 
 A process that returns after a timeout was busy with work that a replay will repeat. Therefore its
 timeout becomes twice that silence; each minute without an unusual silence halves it again.
 
-A member that does not receive the master's messages sends `Hello` and never answers `Lead`. A gap
-longer than HELLO_GAP_S between two `Hello` restarts the count: the member may be busy.
+A member that does not receive the master's messages sends `Hello` and never answers `Lead`. How
+long it has done so is counted in `Lease.unanswered_s`. A gap longer than HELLO_GAP_S between two
+`Hello` resets the count, since the member may just be too busy to answer.
 """
 
 from __future__ import annotations
@@ -175,7 +176,7 @@ class Backoff:
 
     def __init__(self) -> None:
         self.fruitless_recoveries = 0
-        """Number of consecutive recoveries without progress before them."""
+        """Number of consecutive recoveries, each without progress since the previous one."""
         self._furthest: tuple[int, ...] = ()
         """The maximum of each number that `note_progress` received."""
         self._at_last_recovery: tuple[int, ...] | None = None

@@ -62,7 +62,8 @@ class ClusterState(Struct, frozen=True, array_like=True):
     `identity`: the text of the run's `Identity`. `version`: number of writes so far.
     `lineage`: the run's token (see `engine.storage.ownership`). `last_session`: its newest session
     that reached an incarnation, and so had every directory open and durable. `base`: the number of
-    the snapshot that the run began from (a savepoint); no recovery can begin from an older one.
+    the oldest snapshot that a recovery can begin from: the savepoint at the start of the run, or
+    the last snapshot before a rescaling; 0: a recovery can begin without a snapshot.
     `identity_details`: the identity, to report differences to another command. `code`: the code of
     the newest session; all incarnations from `code_from` on ran it. `output`: where the outputs of
     the newest session are; only a hint for messages, since directories may be moved; empty if
@@ -101,7 +102,7 @@ class ClusterState(Struct, frozen=True, array_like=True):
 
     @property
     def late_elements(self) -> int:
-        """Number of late elements before the newest snapshot that no sink receives."""
+        """Number of late elements that no sink receives, as of the newest snapshot."""
         return self.snapshots[0].late if self.snapshots else 0
 
     def next(self, **changes: object) -> ClusterState:
@@ -298,7 +299,10 @@ def encode_state(state: ClusterState) -> bytes:
 
 
 def decode_state(data: bytes, where: str) -> ClusterState:
-    """Decode `encode_state`; `where`: the file. Raises StateMismatch if it is damaged."""
+    """Decode `encode_state`. `where`: the file or z-node, for errors.
+
+    Raises StateMismatch if the data is damaged, or was written by another version of Driftline.
+    """
     if crc32(data[4:]).to_bytes(4, "big") != data[:4]:
         raise StateMismatch(
             f"registry {where} is damaged. Restore it together with the outputs and the rest of "

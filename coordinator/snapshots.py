@@ -5,9 +5,9 @@ or `BeginEpoch` (fronts), the record whose write is the commit, and then `Commit
 Invariant: at most one snapshot is in progress, and it is committed only after every part of it is
 durable.
 
-See the paper "Delivery, consistency, and determinism", section V-A1; barriers take no part. The
-time of a snapshot is the *delivered* frontier: elements above it are replayed, so a snapshot can
-never make the run skip an output that the consumer lacks.
+See the paper "Delivery, consistency, and determinism", section V-A1. Unless markers cut it
+(`Policy.cuts_by_time`), the time of a snapshot is the *delivered* frontier: later elements are
+replayed, so a snapshot can never make the run skip an output that the consumer lacks.
 
 A master that takes over (`Takeover`) lacks the answers that the previous one collected. So it
 abandons the snapshot in progress once all nodes have answered its `Prepare`, and starts another.

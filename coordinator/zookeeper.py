@@ -151,7 +151,7 @@ def translated_errors(
     """Translate all errors of ZooKeeper except the types `passed_through` to Unavailable.
 
     `what`: the target, for error texts. A lost connection raises Disconnected, an Unavailable. If
-    there is none at the start, do not run the body: kazoo would queue its request for later.
+    the client is not connected at the start, the body does not run: kazoo would queue its request.
     """
     if not client.connected:
         raise Disconnected(f"{what}: no server is connected now")
@@ -262,7 +262,7 @@ class _KazooLog(logging.LoggerAdapter[logging.Logger]):
     """
 
     reason = ""
-    """The last warning that contains a reason."""
+    """The reason in the last warning that contains one; empty if none did."""
 
     def log(self, level: int, msg: object, *args: object, **kwargs: object) -> None:
         if level < logging.INFO:
