@@ -110,7 +110,7 @@ def open_shaped(path: str | Path, shape: Shape) -> Source:
 
 
 def is_live(argument: str) -> bool:
-    """Return whether an input, given as `NAME=INPUT`, is an address: records arrive in the run."""
+    """Return whether an input, given as `NAME=INPUT`, is an address instead of a file."""
     return bool(scheme_of(argument.partition("=")[2]))
 
 

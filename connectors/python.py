@@ -1,7 +1,8 @@
 """`python:FILE.py:NAME` and `python:MODULE:NAME`: a source or a sink in the user's Python code.
 
-NAME is a source or a sink, or a class or function that makes one. A function for a sink may have an
-argument: the `SinkContext`. Each process that uses the source or the sink loads it itself.
+NAME is a source or a sink, or a class or function that makes one. If a class or function for a sink
+requires an argument, it gets the `SinkContext`. Each process that uses the source or the sink loads
+it itself.
 """
 
 from __future__ import annotations

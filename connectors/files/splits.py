@@ -5,11 +5,11 @@ the earlier splits are counted. Reading therefore has two steps: `count` every s
 generated documents are counted without reading), then `read` every split, with the numbers of its
 first row and document from `first_rows_and_times`.
 
-Uncompressed files with one record a line are split between lines, uncompressed XML dumps between
-pages, and multistream bzip2 dumps, as Wikimedia publishes them, between streams. These files must
-be in UTF-8. Generated documents are split by number. An uncompressed XML file with a comment,
-CDATA, DOCTYPE or processing instruction is not split, because `<page` may be text there. Any other
-source is one split, and so is a file smaller than two splits of `SPLIT_BYTES_MIN`.
+Uncompressed JSON lines and text are split between lines, uncompressed XML dumps between pages, and
+multistream bzip2 dumps, as Wikimedia publishes them, between streams. These files must be in UTF-8.
+Generated documents are split by number. An uncompressed XML file with a comment, CDATA, DOCTYPE or
+processing instruction is not split, because `<page` may be text there. Any other source is one
+split, and so is a file smaller than two splits of `SPLIT_BYTES_MIN`.
 
     >>> from driftline.connectors.files.generated import ZipfSource
     >>> splits = splits_of(ZipfSource(5, words_per_document=1), 2)

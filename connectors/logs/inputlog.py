@@ -6,8 +6,9 @@ entries are removed. And it stores two times: after a restart, new records get t
 on; entries below *trimmed* are removed. A log whose reserved time is INFINITY has ended.
 
 Invariants: a group of entries is written together with the last numbers and the ends of producers;
-if a crash interrupts it, a prefix of the group may remain. Times only grow. One process has a log
-open at a time, and one of its threads writes; other threads may read.
+if a crash interrupts it, a prefix of the group may remain. Times only grow. One process at a time
+has a log open as an `InputLog`, and one of its threads writes; other threads may read.
+`LoggedSource` and `check_log` may read the log in another process meanwhile.
 
 Format: a segment log (`engine.storage.segment_log`). A frame has some entries of a group; the
 header of a segment contains everything except entries (`LogState`). Cost: one fdatasync for a
@@ -386,7 +387,7 @@ def is_log(path: Path) -> bool:
 
 
 class LoggedSource:
-    """A front's input log as a source, to run or audit the records of producers again.
+    """A front's input log as a source, to run or audit its records again.
 
     If the log is trimmed, a run over its records has to begin from a savepoint of the trimmed time
     or later. The log may be in use while it is read; records that arrive meanwhile may be missing.

@@ -13,10 +13,10 @@ producers that ever sent a record have ended, and there is at least one, so a pr
 the records of others.
 
 The time of a record is the clock's time in microseconds, or the time after the last record's if
-that is larger. It can be read at once, and is *acknowledged* once the log has it. One group is
-written at a time: records that arrive meanwhile form the next group. A promise to assign no time
-below some time (`advance_to`) has to survive a crash, too: so times are reserved in the log in
-advance, and a restart begins after them.
+that is larger. The front can read a record at once; the record is *acknowledged* once the log has
+it. One group is written at a time: records that arrive meanwhile form the next group. A promise to
+assign no time below some time (`advance_to`) has to survive a crash, too: so times are reserved in
+the log in advance, and a restart begins after them.
 
 A source with event times adds *marks* to the log, records of its own that move the watermark: at
 its end, while it is idle, and with the time of day (see `engine.event_time`).

@@ -110,7 +110,8 @@ def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
         sinks: Number of sinks of the flow; None skips this check.
 
     Returns:
-        Its outputs, in label order.
+        Its outputs, in the order in which the barrier released them. With label order
+        (`exactly-once`), this is the order of labels.
 
     Raises:
         MalformedMessage: If these are not outputs of a flow with so many sinks.

@@ -12,11 +12,11 @@ reference interpreter and a batch run of the same flow all write the same bytes.
     >>> JsonLines(flow).format(Item((7, 0), 0, ("мир", 2)))
     '{"t": [7, 0], "value": {"word": "мир", "count": 2}}'
 
-A dead letter contains the element that failed as "record"; if the function returned an invalid
-output, it contains this as "output". If the wire format or JSON cannot represent the value, the
-dead letter has it as "text" instead. So with dead letters, no value ends the run. An output that
-JSON cannot represent becomes a dead letter, too. This depends only on the output, so outputs,
-t_last and checksums are the same on every node and after any replay.
+A dead letter contains the element that failed as "record", or the invalid output of a function as
+"output". If the wire format or JSON cannot represent this value, or if it is larger than a record
+may be, the dead letter contains "text" instead. So with dead letters, no value ends the run. An
+output that JSON cannot represent becomes a dead letter, too. Whether it does depends only on the
+output, so outputs, t_last and checksums are the same on every node and after any replay.
 
 Cost: about 3 microseconds for a small payload.
 """

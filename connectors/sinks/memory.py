@@ -15,7 +15,7 @@ class MemoryConsumer:
         self.items: list[Item] = []
         """All items, in the order of delivery."""
         self.by_barrier: dict[str, list[Item]] = {}
-        """The items of each barrier, in label order."""
+        """The items of each barrier, in the order of delivery."""
         self._records: dict[str, CommitRecord] = {}
 
     def deliver(self, bundle: Bundle) -> None:
