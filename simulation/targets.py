@@ -173,7 +173,7 @@ class FilesTarget(_DirectoryTarget):
         items = {}
         for barrier in sorted(self._barriers):
             consumer = JsonLinesConsumer(self.path, barrier, self._flow, IDENTITY)
-            consumer.close()  # opening the files has removed lines that are not committed
+            consumer.close()  # opening has checked the files; nothing is uncommitted after a run
             for sink, path in consumer.paths.items():
                 if path.exists():
                     items[f"{barrier} in {path.name}"] = [

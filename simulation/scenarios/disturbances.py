@@ -1,5 +1,5 @@
 """Disturbances of a scenario besides random faults: slow functions, slow consumers, hanging
-processes, holes in the network, other numbers of nodes.
+processes, holes in the network (one-way partitions), other numbers of nodes.
 
 >>> [hang.host for hang in draw_hangs(Random(13), nodes=2, until_s=0.6)]
 ['node-0', 'node-1']

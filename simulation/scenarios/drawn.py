@@ -110,14 +110,14 @@ class _FlowBuilder(Struct):
             records = self.flow.source(f"source-{number}")
         else:
             delay = timedelta(microseconds=self.timed.choice((0, 20, 60)))
-            marks = Random(f"marks of {self.flow.name} {number}")
-            idle_after = timedelta(milliseconds=40) if marks.random() < 0.5 else None
-            tick = timedelta(milliseconds=80) if marks.random() < 0.3 else None
+            marks_rng = Random(f"marks of {self.flow.name} {number}")
+            idle_after = timedelta(milliseconds=40) if marks_rng.random() < 0.5 else None
+            tick = timedelta(milliseconds=80) if marks_rng.random() < 0.3 else None
             if tick is not None:
-                delay = timedelta(milliseconds=marks.choice((0, 200, 500)))
+                delay = timedelta(milliseconds=marks_rng.choice((0, 200, 500)))
             records = self.flow.source(
                 f"source-{number}",
-                event_time=event_time if tick is None or marks.random() < 0.5 else None,
+                event_time=event_time if tick is None or marks_rng.random() < 0.5 else None,
                 unit="us",
                 max_delay=delay,
                 idle_after=idle_after,
@@ -145,14 +145,14 @@ class _FlowBuilder(Struct):
     def _join(self, one: Elements, other: Elements, rng: Random) -> Elements:
         """Join two streams."""
         kind, name, on = rng.choice(("join", "as_of", "lookup")), self._name("join"), 0
-        more = Random(f"join in {self.flow.name} {len(self.flow.vertices)}")
-        if more.random() < 0.3:
-            kind = more.choice(("join of windows", "with_broadcast"))
+        extra_rng = Random(f"join in {self.flow.name} {len(self.flow.vertices)}")
+        if extra_rng.random() < 0.3:
+            kind = extra_rng.choice(("join of windows", "with_broadcast"))
         if kind == "with_broadcast":
             return one.with_broadcast(other, in_table, on=on, copies=3, name=name)
         if kind == "join of windows":
-            how = more.choice(sorted(HOW))
-            pairs = one.join(other, on=on, window=more.choice(WINDOWS), how=how, name=name)
+            how = extra_rng.choice(sorted(HOW))
+            pairs = one.join(other, on=on, window=extra_rng.choice(WINDOWS), how=how, name=name)
         elif kind == "lookup":
             pairs = one.lookup(other, on=on, name=name)
         elif kind == "as_of":
@@ -167,8 +167,8 @@ class _FlowBuilder(Struct):
     def _add_stage(self, branch: _Branch) -> None:
         rng = self.rng
         keyed = branch.stream.key_by(rng.choice(KEYS).function)
-        iteration = Random(f"iteration in {self.flow.name} {len(self.flow.vertices)}")
-        if self.loops and branch.elements < OUTPUTS_MAX and iteration.random() < 0.1:
+        iteration_rng = Random(f"iteration in {self.flow.name} {len(self.flow.vertices)}")
+        if self.loops and branch.elements < OUTPUTS_MAX and iteration_rng.random() < 0.1:
             branch.stream = keyed.iterate(
                 in_rounds,
                 ReducingState[int]("total", operator.add),
@@ -178,12 +178,12 @@ class _FlowBuilder(Struct):
             )
             branch.elements *= 3
             return
-        other_draws = Random(f"distinct of {self.flow.name} {len(self.flow.vertices)}")
-        if self.timed is not None and other_draws.random() < 0.25:
-            ttl = timedelta(microseconds=other_draws.choice((5, 40)))
+        extra_rng = Random(f"distinct of {self.flow.name} {len(self.flow.vertices)}")
+        if self.timed is not None and extra_rng.random() < 0.25:
+            ttl = timedelta(microseconds=extra_rng.choice((5, 40)))
             branch.stream = keyed.distinct(ttl=ttl, name=self._name("distinct in time"))
             return
-        if self.timed is not None and other_draws.random() < 0.1:
+        if self.timed is not None and extra_rng.random() < 0.1:
             top = keyed.top(2, by=1, name=self._name("top 2"))
             branch.stream = top.map(of_row, name=self._name("row of top"))
             return

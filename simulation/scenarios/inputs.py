@@ -25,7 +25,10 @@ class Inputs(Protocol):
     """Records for each source of a flow."""
 
     def draw(self, flow: Flow, rng: Random, count: int, front: int) -> list[object]:
-        """Return about `count` records of a run for a front, in the order of the source."""
+        """Return the records of a run for a front, in the order of the source.
+
+        `count`: how many records to draw at most; records in memory are all returned.
+        """
 
 
 class GivenRecords(Struct, frozen=True):

@@ -36,7 +36,7 @@ class ArrivalSchedule(Struct, frozen=True):
     until_s: float
     """Latest arrival time, in virtual seconds."""
     bursts: int
-    """Number of moments at which all records arrive; 0: each record at another moment."""
+    """All records arrive at `bursts` + 1 moments; 0: each record has a moment of its own."""
     skew_s: float
     """How far the front's clock is ahead of the virtual time, in seconds."""
     unruly: float

@@ -36,7 +36,7 @@ class Faults(Struct, frozen=True):
     """Per message: its receiver crashes before it handles the message."""
     crash_before_job: float = 0.0
     crash_after_job: float = 0.0
-    """Per job of a disk: the process crashes before it is executed, or after."""
+    """Per job of a disk: the process crashes before the disk executes the job, or after."""
     crash_before_send: float = 0.0
     """Per turn with messages: the process crashes before it sends them."""
     crash_at_consumer: float = 0.0
