@@ -220,7 +220,8 @@ class CompareTask(Struct, frozen=True):
 
     Input: OUTPUT and STATE rows of the flow and rows of `ReadStored`, ordered by (time, to).
     Output: FINDING rows, at most EXAMPLES of each kind; a COUNTS row per kind; and the SHARE_BOUNDS
-    rows of the input. Raises PayloadError without `dead_letters`.
+    rows of the input. Raises PayloadError for an output that JSON cannot represent, without
+    `dead_letters`.
     """
 
     flow: Flow

@@ -68,7 +68,7 @@ from driftline.pipeline.tasks import (
 )
 
 PUSHED_ELEMENTS_MIN = 2000
-"""Number of elements at which a keyed task pushes them, together with all others of the time."""
+"""A keyed task pushes its elements once it has this many, and all elements of the last time."""
 
 RECORDS_AT_ONCE = 16
 """Number of input records that are pushed through a chain at once."""
@@ -83,7 +83,8 @@ SLOTS_SHOWN, TEXT_SHOWN = 3, 300
 """Limits of a finding of an audit: slots of a wrong state, and characters of each text."""
 
 BEGIN = -1
-"""The time of the first row of each partition, which restores and saves its state."""
+"""The time of the row that comes first at a port in each partition, if the run uses savepoints. At
+this row a task restores the state; it saves or compares the state after the last row."""
 
 
 class TaskSettings(Struct, frozen=True):
@@ -104,7 +105,7 @@ class TaskSettings(Struct, frozen=True):
 
     @property
     def uses_savepoints(self) -> bool:
-        """Whether the run reads or writes the state of all partitions, even if without elements."""
+        """Whether the run reads or writes state, also that of partitions without elements."""
         return any(setting is not None for setting in (self.start, self.save, self.end))
 
     def restore_table(

@@ -310,7 +310,7 @@ def start(
     """Start a query that runs a flow over the records of a log of concatenated packed values.
 
     `checkpoint`: the directory of Spark's checkpoints; a query resumes from them. `deliver`: takes
-    the outputs. Raises FlowError for a flow with other operators than the inverted index.
+    the outputs. Raises FlowError for a flow with other operators than those of the inverted index.
     """
     flat_map, scan = operators_of(flow)
 

@@ -101,7 +101,8 @@ class WriteLines(Struct, frozen=True):
     Input: rows of results (see `pipeline.tasks`) in the order of (to, time).
     Output: rows (WRITTEN, task, number of outputs, sink), (SET_ASIDE or READ, task, number of
     records, front), (LAST, task, largest time, front), and (EVENT_TIME, task, time, front), where
-    the last two columns are as in the input. Raises PayloadError without `dead_letters`.
+    the last two columns are as in the input. Raises PayloadError for an output that JSON cannot
+    represent, without `dead_letters`.
     """
 
     flow: Flow
