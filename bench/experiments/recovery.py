@@ -8,7 +8,7 @@ The time from the kill to the first new output has four parts, computed from log
 processes of a machine share one clock):
 
     detection  until the supervisor has noticed the exit (the last one if there are several)
-    restart    until all members are ready and the new incarnation is in the registry
+    restart    until all members are present and the new incarnation is in the registry
     restore    until all nodes have loaded the snapshot, and fetched the consumer's t_last
     replay     until the first output arrives after the restore
 

@@ -84,7 +84,7 @@ NO_SPREAD = Spread(nan, nan, nan)
 def compare_rows(
     figures: Sequence[float], baseline: Sequence[float], compare: Callable[[float, float], float]
 ) -> Spread:
-    """Return a spread of comparisons: of the medians, with the least and most over the rounds.
+    """Return the comparison of the medians, and the smallest and largest comparison of a round.
 
     Values at the same index belong to the same round; rounds with only one value are ignored.
     """

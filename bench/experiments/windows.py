@@ -63,7 +63,8 @@ WARMUP_DIVISOR = 5
 """The records of a latency run divided by this are the number of records in its warm-up."""
 
 KEYS_OF_LATENCY, RECORDS_PER_S = 5, 10
-"""Keys of a latency run, and records in a second of event time, which is a window."""
+"""Number of keys of a latency run, and of its records per second of event time. A window is one
+second."""
 
 THROUGHPUT = (
     FigureColumn("records_per_s", "records/s", "{:,.0f}".format, with_spread=True),

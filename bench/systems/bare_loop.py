@@ -152,5 +152,5 @@ class LoopProcess:
 
 
 if __name__ == "__main__":
-    path, inboxes, *numbers = sys.argv[1:]
-    LoopProcess(Path(inboxes), *map(int, numbers)).run(Path(path))
+    file_name, directory_name, *numbers = sys.argv[1:]
+    LoopProcess(Path(directory_name), *map(int, numbers)).run(Path(file_name))

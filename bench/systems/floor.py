@@ -7,9 +7,10 @@ over Unix sockets:
 
     producer --(id, text)--> worker k mod n --share per worker--> owner --changes--> consumer
 
-A *share* is the part of a document whose words one worker, their owner, indexes. Each document,
-each share sent to another worker, and the changes of each share are one message. The floor has no
-storage, acknowledgements or ordering. With durable ends, it stores only documents and changes.
+Document k goes to worker k mod n. A *share* is the part of a document whose words one worker, their
+owner, indexes. Each document, each share sent to another worker, and the changes of each share are
+one message. The floor has no storage, acknowledgements or ordering. With durable ends, it stores
+only documents and changes.
 """
 
 from __future__ import annotations
