@@ -174,7 +174,7 @@ class Cluster:
     def delivered(self) -> int:
         """The delivered frontier: the consumer has all outputs below this time.
 
-        0 while a node is down; under an unordered policy, 0 until all sources have ended.
+        0 while a node is down; under an unordered policy, 0 until the run is over.
         """
         if self.is_over:
             return INFINITY
@@ -211,7 +211,7 @@ class Cluster:
 
     @property
     def late_elements(self) -> int:
-        """The number of late elements before the newest snapshot that no sink receives."""
+        """The number of late elements that no sink receives, as of the newest snapshot."""
         state = self._registry.read()
         return 0 if state is None else state.late_elements
 

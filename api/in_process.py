@@ -148,8 +148,8 @@ class InProcessRun:
         return IteratorSource(source.name, iter(records), "a live source read in one process")
 
     def _progress(self, cluster: Cluster) -> Iterator[int]:
-        """Run to the end, like the function `_progress`; then acknowledge live records."""
-        yield from _progress(cluster)
+        """Yield as `_run_to_end` does; then acknowledge live records."""
+        yield from _run_to_end(cluster)
         for records in self._live:
             records.acknowledge()
 
@@ -190,7 +190,7 @@ def _check_outputs(path: Path, identity: Identity) -> None:
         )
 
 
-def _progress(cluster: Cluster) -> Iterator[int]:
+def _run_to_end(cluster: Cluster) -> Iterator[int]:
     """Run to the end, and yield the delivered frontier whenever it grows (unordered: at each step).
 
     Raises Unavailable if the run makes no progress, and the error that ends it.

@@ -94,7 +94,7 @@ def run(
     dead processes are restarted, and the same call resumes where an earlier one was interrupted.
 
     Otherwise everything runs in this process, with the same code, and only outputs in a directory
-    or LMDB are durable: the same call reads all input again, and adds the missing outputs.
+    or another sink are durable: the same call reads all input again, and adds the missing outputs.
     Iterators and live sources cannot be read again: with them, each call has other inputs.
 
     Args:

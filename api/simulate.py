@@ -39,7 +39,7 @@ def simulate(
     nodes: int | None = None,
     policy: str = "exactly-once",
 ) -> SimulationReport:
-    """Run a flow over records in simulated clusters with every fault, and check its outputs.
+    """Run a flow over records in simulated clusters with injected faults, and check its outputs.
 
         >>> import operator
         >>> from driftline import Flow, ReducingState, simulate
