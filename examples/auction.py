@@ -21,7 +21,7 @@ SECOND = 1_000_000
 
 
 class Auction(TypedDict):
-    """An auction, which opens at a time, with its lowest price; times are in seconds."""
+    """An auction, open from `at` until `closes`, in seconds; `reserve` is the lowest price."""
 
     auction: str
     at: int
@@ -45,7 +45,7 @@ class Offer(Bid):
 
 
 def valid(pair: tuple[Bid, Auction | None]) -> Iterator[Offer]:
-    """Yield an offer if the auction of a bid is open."""
+    """Yield an offer if the auction of a bid is open, and the price reaches the reserve."""
     bid, auction = pair
     if auction and bid["at"] < auction["closes"] and bid["price"] >= auction["reserve"]:
         yield {**bid, "closes": auction["closes"]}
