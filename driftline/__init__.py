@@ -197,7 +197,7 @@ if not TYPE_CHECKING:  # type checkers see only the names above
 
 
 def main() -> None:
-    """Run the command line. A Driftline error prints one sentence and exits with status 1 or 2."""
+    """Run the command line. Expected errors print one sentence: status 1, or 2 for wrong usage."""
     try:
         _fix_hash_seed()
         _hide_working_directory()
@@ -209,7 +209,7 @@ def main() -> None:
 
 
 def _status() -> object:
-    """Run the command line. Return the exit status, if it is a number."""
+    """Run the command line. Return the exit status; a value that is not a number stands for 0."""
     from driftline.engine.errors import DriftlineError
     from driftline.engine.ui.results import sentence_of
     from driftline.engine.texts import print_error
@@ -233,9 +233,9 @@ def _status() -> object:
             from driftline.deploy.commands.config_file import with_origin
             from driftline.engine.ui.options import write_usage_error
 
-            told = with_origin(error)
-            told.show()
-            write_usage_error(told)
+            error_with_origin = with_origin(error)
+            error_with_origin.show()
+            write_usage_error(error_with_origin)
             return error.exit_code
         raise
 
