@@ -145,7 +145,7 @@ class FlowTest:
             self._cluster.pass_time(self._cluster.rng.random() * MOMENT_S)
 
     def advance_to(self, time: object) -> None:
-        """Move the watermarks of all sources to a time of day minus their `max_delay`.
+        """Move the watermarks of all sources with event times to a time of day minus `max_delay`.
 
         In a run, the ticks of live sources do this. Timers fire and windows end without a record.
 

@@ -88,7 +88,7 @@ class Phase(Enum):
     LOADING = "nodes load a snapshot"
     RUNNING = "running"
     STOPPING = "writing how the run ended"
-    STOPPED = "telling all members that the run is over"
+    STOPPED = "sending the outcome to all members"
     ENDED = "over"
     BROKEN = "a new master is needed"
 
@@ -211,10 +211,10 @@ class Coordinator:
         for which the member has sent `Hello` without answering `Lead`."""
         if self.phase in (Phase.STOPPING, Phase.ENDED, Phase.BROKEN):
             return {}
-        missed = self.members.unresponsive_s
+        unreachable = self.members.unresponsive_s
         if self.phase is Phase.GATHERING:
-            missed |= dict.fromkeys(self._absent, self.now - self._gathering_since)
-        return missed
+            unreachable |= dict.fromkeys(self._absent, self.now - self._gathering_since)
+        return unreachable
 
     @property
     def waits_for(self) -> str:
@@ -226,8 +226,8 @@ class Coordinator:
             return f"{self.phase.value}; not ready: {', '.join(missing)}"
         if self.phase is Phase.ASKING and self._takeover is not None:
             return f"{self.phase.value}; no answer from {', '.join(self._takeover.missing)}"
-        doing = f"{self.phase.value}{self._draining.reason_suffix if self.is_draining else ''}"
-        return doing + self.snapshots.waits_for
+        phase = f"{self.phase.value}{self._draining.reason_suffix if self.is_draining else ''}"
+        return phase + self.snapshots.waits_for
 
     @property
     def _absent(self) -> list[str]:
@@ -245,7 +245,7 @@ class Coordinator:
             self._takeover.hello(name, message)
         if self.phase is Phase.STOPPED:
             self._shutdown.hello(name, message.process)
-            self._tell_outcome([name])
+            self._send_outcome([name])
         elif self.phase in DECIDED:
             return
         elif restarted:
@@ -265,13 +265,13 @@ class Coordinator:
     def _hello_of_nonmember(self, name: str, message: Hello) -> None:
         """Process the hello of a node of the next layout, or stop a node of an earlier one."""
         if self.phase is Phase.STOPPED:
-            self._tell_outcome([name])
+            self._send_outcome([name])
         elif name in self.rescaling.next_nodes:
             self.members.hello(name, message.process, message.address, self.now)
             self.rescaling.hello(name, message.process, self.state)
             self._pass_on_rescaling()
         elif self.leads:
-            self._tell([name], Stop(self._run_id, "", "this node is not in the current layout"))
+            self._send([name], Stop(self._run_id, "", "this node is not in the current layout"))
 
     def alive(self, name: str, message: Alive) -> None:
         """Note a heartbeat of a process, which may be too busy for `Hello`."""
@@ -294,14 +294,14 @@ class Coordinator:
         """Stop making decisions, so that the next master in the queue leads."""
         absent = ", ".join(name for name in self.unreachable_s if name not in self.members)
         not_answering = ", ".join(name for name in self.unreachable_s if name in self.members)
-        missed = [f"hears nothing of {absent}"] * bool(absent)
-        missed += [f"has no answer from {not_answering}, which it hears"] * bool(not_answering)
+        symptoms = [f"hears nothing of {absent}"] * bool(absent)
+        symptoms += [f"has no answer from {not_answering}, which it hears"] * bool(not_answering)
         seconds = max(self.unreachable_s.values())
         log.warning(
             "for %.0f s this master %s. It steps down for the next one, which may reach them: a "
             "network can fail in one direction, or between two hosts. A dead process that is not "
             "restarted looks the same",
-            *(seconds, ", and ".join(missed)),
+            *(seconds, ", and ".join(symptoms)),
             extra=event_fields(
                 "stepped-down", absent=absent, not_answering=not_answering, seconds=seconds
             ),
@@ -382,7 +382,7 @@ class Coordinator:
             self._ask_to_follow([name])
 
     def _ask_to_follow(self, names: list[str]) -> None:
-        self._tell(names, Lead())
+        self._send(names, Lead())
         self.members.expect_answers(names)
 
     def on_follows_master(self, name: str, message: FollowsMaster) -> None:
@@ -517,10 +517,10 @@ class Coordinator:
                 start.event_times,
                 start.late,
             )
-            self._tell([name], recover)
+            self._send([name], recover)
         elif name in self.fronts and self.phase is Phase.RUNNING:
             offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
-            self._tell([name], Start(state.incarnation, offset, addresses, state.layout))
+            self._send([name], Start(state.incarnation, offset, addresses, state.layout))
 
     def unloadable(self, sender: str, message: Unloadable) -> None:
         """Fall back to the previous snapshot, or end the run: a node cannot load a snapshot."""
@@ -611,7 +611,7 @@ class Coordinator:
         self._draining.on_end_of_input(name, message.time, bool(message.live), bool(message.ended))
         end_time = self._draining.end_time
         if end_time is not None and end_time < INFINITY:
-            self._tell(self.fronts, Drain(end_time))
+            self._send(self.fronts, Drain(end_time))
 
     def consider_end(self, processed: int, delivered: int, reached: int) -> None:
         """If the run drains or its inputs have ended, make the last snapshot due. End the run once
@@ -632,7 +632,7 @@ class Coordinator:
         self.rescaling.on_incarnation_end()
         self.snapshots.pending = None
         self.outcome = RunOutcome(self._run_id, error, text)
-        if not self._writer.in_progress:  # otherwise `_stopping` writes it after that write
+        if not self._writer.in_progress:  # otherwise `_stopping` writes the outcome later
             self._write(self.state.next(outcome=self.outcome))
 
     def _stopping(self) -> None:
@@ -641,7 +641,7 @@ class Coordinator:
             self._write(self.state.next(outcome=self.outcome))
             return
         self.phase = Phase.STOPPED
-        self._tell_outcome(self.nodes + self.fronts)
+        self._send_outcome(self.nodes + self.fronts)
 
     def goodbye(self, name: str, message: Goodbye) -> None:
         """Note that a member knows the outcome."""
@@ -658,9 +658,9 @@ class Coordinator:
     def _write(self, state: ClusterState) -> None:
         self.jobs.append(self._writer.begin(state))
 
-    def _tell(self, names: list[str], message: Message) -> None:
+    def _send(self, names: list[str], message: Message) -> None:
         self.out += [(name, message) for name in names]
 
-    def _tell_outcome(self, names: list[str]) -> None:
+    def _send_outcome(self, names: list[str]) -> None:
         assert self.outcome is not None
-        self._tell(names, Stop(self.outcome.run, self.outcome.error, self.outcome.text))
+        self._send(names, Stop(self.outcome.run, self.outcome.error, self.outcome.text))

@@ -313,7 +313,7 @@ def _report(flow: Flow, shares: Sequence[OutputShare], rows: Iterable[Row]) -> A
         match unpack(payload) if payload else None:
             case None:
                 report.counts[KINDS[kind]] += time
-                report.items += front if kind == 0 else 0  # all COUNTS of a task have this number
+                report.items += front if kind == 0 else 0  # the same in all COUNTS of a task
             case (tuple(first), tuple(last)):
                 bounds[time, front] = first, last
             case (tuple(label), str(expected), str(found), location):

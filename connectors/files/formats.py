@@ -46,7 +46,7 @@ it is a control character.
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 _MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",  # before the next one, which is a prefix of it
+    codecs.BOM_UTF32_LE: "utf-32",  # must precede the mark of UTF-16, which is a prefix of it
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF32_BE: "utf-32",
     codecs.BOM_UTF16_BE: "utf-16",

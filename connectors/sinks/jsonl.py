@@ -218,7 +218,7 @@ class JsonLinesConsumer:
         sync_directory(self._claim.metadata)  # a record must be durable before it is used
         if self._record_path.exists():
             return CommitRecord.decode(self._record_path.read_bytes(), str(self._record_path))
-        # A record is written before any output, so outputs without one show that it is lost.
+        # A record is written before any output, so outputs without a record show that it is lost.
         for path in self.paths.values():
             if _size(path):
                 raise StateMismatch(
