@@ -93,9 +93,10 @@ def latency(
     """Measure latency of the policies at a fixed rate.
 
     Arrivals are an open loop: latency counts from the time at which a document is due. By default
-    this takes four to five minutes. There are three rounds, with one run of eight seconds for each
-    combination of policy, snapshot interval, and durability of inputs and outputs. Figures are
-    medians over the rounds, except `max`, the largest latency of all.
+    this takes four to five minutes. Each of three rounds has a run of eight seconds for the floor
+    and for each policy with each snapshot interval. Runs with durable inputs and outputs have only
+    the longest interval. Figures are medians over the rounds, except `max`, the largest latency of
+    all.
 
     `micro-batch` is the same flow on Spark, which checkpoints every batch; it needs half a minute
     to warm up.

@@ -100,10 +100,10 @@ class Simulation:
         try:
             self.flow = scenario.flow.load(scenario.seed, scenario.policy)
             self.scenario = scenario = scenario.with_nodes_up_to(self.flow.groups)
-            work = scenario.slow_functions
+            slow_functions = scenario.slow_functions
             flow = self.flow
-            if work is not None:
-                flow = with_slow_functions(flow, work, self.world.extend_turn)
+            if slow_functions is not None:
+                flow = with_slow_functions(flow, slow_functions, self.world.extend_turn)
             self.plan: Plan = make_plan(flow)
         except FlowError as error:
             raise FlowError(f"cannot simulate: {error}") from None

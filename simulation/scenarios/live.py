@@ -145,7 +145,7 @@ class SimulatedProducer(Role):
         self._session = session
         self._feed = feed
         self._plan = feed.plans[name]
-        self._chance = rng
+        self._rng = rng
         self._counted = counted
         self._last_sent = 0
         """The number of the last record sent."""
@@ -195,9 +195,9 @@ class SimulatedProducer(Role):
         while self._last_sent < len(self._plan) and self._plan[self._last_sent][0] <= self.now:
             self._last_sent += 1
             self._send_record(self._last_sent)
-        if self._chance.random() < self._feed.schedule.unruly and self._plan:
+        if self._rng.random() < self._feed.schedule.unruly and self._plan:
             self._counted["unruly producer"] += 1
-            self._send_record(self._chance.randrange(len(self._plan)) + 1)
+            self._send_record(self._rng.randrange(len(self._plan)) + 1)
             self._send_to_intake(IntakeKind.END, 0, producer=f"a stranger beside {self.name}")
         return False
 
