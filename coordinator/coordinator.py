@@ -148,8 +148,8 @@ class Coordinator:
         """Whether this master continued the incarnation of an earlier master."""
         self.members = Members(missing_after_s)
         self.snapshots = Snapshots(self.nodes, self.fronts, policy, interval)
-        about_run = policy, self.fronts, self.snapshots, self.nodes, self.members, groups
-        self.rescaling = Rescaling(*about_run)
+        arguments = policy, self.fronts, self.snapshots, self.nodes, self.members, groups
+        self.rescaling = Rescaling(*arguments)
         self._run_id = run
         self._missing_after = missing_after_s
         self._writer = RegistryWriter(process)

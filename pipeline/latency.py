@@ -87,7 +87,7 @@ STYLES = ("-", "--", ":", "-.")
 """Line styles of the snapshot intervals."""
 
 SHARES = {1.0: "0 %", 0.5: "50 %", 0.1: "90 %", 0.01: "99 %", 0.001: "99.9 %", 0.0001: "99.99 %"}
-"""Share of documents with a larger latency -> label of the tick: the share of the others."""
+"""Share of documents above a latency -> label of its tick: the share that does not exceed it."""
 
 
 class Summary(Struct, frozen=True):

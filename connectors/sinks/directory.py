@@ -1,9 +1,9 @@
 """The output directory: its identity, and the locks of the processes that write it.
 
-``.driftline/identity`` names flow, inputs, policy and version. ``.driftline/<barrier>.owner`` names
-the run and the session that the barrier's outputs belong to. A process holds a lock on
-``.driftline/<barrier>.lock`` while it writes these outputs. The nodes of a run share one directory,
-and may open it at the same moment.
+``.driftline/identity`` names version, format (or address of the sink), flow, inputs and policy.
+``.driftline/<barrier>.owner`` names the run and the session that the barrier's outputs belong to. A
+process holds a lock on ``.driftline/<barrier>.lock`` while it writes these outputs. The nodes of a
+run share one directory, and may open it at the same moment.
 
 ``.driftline/spark.progress`` is the commit record of `driftline spark run`: all outputs before a
 time T are in the directory, so a run that continues them begins from a savepoint of time T.
@@ -25,7 +25,7 @@ from driftline.engine.texts import format_time
 _FORMAT = "driftline outputs 1"
 
 IDENTITY = "identity"
-"""The file in `.driftline` that names flow, inputs, policy and version."""
+"""The file in `.driftline` that names version, format or address, flow, inputs and policy."""
 
 SPARK_RECORD = "spark.progress"
 """The file in `.driftline` with the commit record of `driftline spark run`."""
@@ -53,8 +53,8 @@ class OutputDirectory:
     ) -> None:
         """Open the directory for a barrier.
 
-        `identity`: flow, inputs and policy; `foreign`: see `why_not_writable`. Raises
-        StateMismatch, Unavailable, MalformedMessage.
+        `identity`: format or address, then flow, inputs and policy; `foreign`: see
+        `why_not_writable`. Raises StateMismatch, Unavailable, MalformedMessage.
         """
         self.path = path
         self.number = barrier_number(barrier)

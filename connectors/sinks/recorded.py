@@ -68,7 +68,8 @@ class RecordedSink:
         self._claim: OutputDirectory | None = None
         self._record_path: Path | None = None
         self._record = self._next = CommitRecord()
-        """The confirmed contents of the sink, and the same with the bundle being delivered."""
+        """`_record`: the record of the bundles that the sink has confirmed. `_next`: the same with
+        the bundle whose delivery was started last."""
         self._last: LastStored | None = None
         """The last bundle in the sink; None if `last` has to ask the sink."""
         if context.directory is not None:

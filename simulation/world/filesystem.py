@@ -95,8 +95,8 @@ class FileSystem:
     def _draw_content(self, file: Path) -> bytes:
         """Draw the content of a file after a power failure.
 
-        It is the durable content and a part of what was written since: all of it, the beginning,
-        or the beginning and zeros; nothing or all of it if the durable content was overwritten.
+        If the file only grew since its last sync, keep all of the new data, a beginning, or a
+        beginning followed by zeros. If durable data were changed, keep all changes or none.
         """
         content = file.read_bytes()
         durable = self._durable.get(file.stat().st_ino, b"")

@@ -41,7 +41,7 @@ class Faults(Struct, frozen=True):
     """Per turn with messages: the process crashes before it sends them."""
     crash_at_consumer: float = 0.0
     """Per bundle: its consumer's process crashes before or after it stores the bundle; a consumer
-    with files may also crash in the middle of it."""
+    with files may also crash while it stores the bundle."""
     crash_at_end: float = 0.0
     """Per message of the shutdown: its sender or receiver dies. Also after `until_s`."""
     linger: float = 0.0
