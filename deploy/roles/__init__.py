@@ -1,1 +1,2 @@
-"""The roles other than the node (front, master, consumer, intake) and the base of members."""
+"""The roles other than the node: front, master, candidate, consumer server, intake, guide, status
+poller."""

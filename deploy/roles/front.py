@@ -11,15 +11,16 @@ into a window (`window.py`), so a slow system slows down the input instead of fi
 
 A bad record at the end of a file may be repaired before the next start. So `next` passes the time
 of a bad record of a file only together with a later good record. If a bad record cannot be set
-aside, or the input cannot be read beyond it, the run ends once everything before the record is
-delivered. No output has the time of this record or a later one, so the next start resumes there.
+aside, or the input cannot be read beyond it, the run ends once all records before it are completed
+(`Front.completed`). No output has the time of this record or a later one, so the next start resumes
+there.
 
 A drain has four steps: each front reports the time up to which it sends records (`EndOfInput`); the
 coordinator picks the largest of these times; all fronts send, and promise, up to that time; once
 everything below it is delivered, a last snapshot is taken. The next start then replays nothing.
 
-At low load a frame holds one record. Under load a turn takes as many records as the window allows,
-and sends one frame to each node, tracked under the smallest time in it.
+At low load a frame holds one record. Under load a turn takes as many records as the window and
+`BATCH` allow, and sends each node at most one frame, tracked under the smallest time in it.
 """
 
 from __future__ import annotations
@@ -155,7 +156,7 @@ class Front(Member):
         self._ended = False
         """Whether no record follows: the source has ended, or `_fatal` is set."""
         self._fatal: BadRecord | None = None
-        """The bad record that ends the run, once everything before it is delivered."""
+        """The bad record that ends the run, once all records before it are completed."""
         self._covered = 0
         """Frames and promises cover all times below this one."""
         self._durable = 0

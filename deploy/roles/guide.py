@@ -1,4 +1,4 @@
-"""The guide: sends the members of its host the master's address, and fronts the request to drain.
+"""The guide: sends the master's address to the members on its host, and asks fronts to drain.
 
 Members start without the address of a master. They send `Hello` to the guide, which answers with
 the master's address (`MasterAt`). It sends the address again after every change and every second,
@@ -89,7 +89,7 @@ class Guide(Role):
         return min(self._repeat_at, max(now, self._next_check_at))
 
     def _send_address(self, names: Iterable[str]) -> None:
-        """Send members the address of the master, if known, and fronts the request to drain."""
+        """Send these members the master's address, if known; if `draining`, ask fronts to drain."""
         _, address = self.leader
         if address:
             for name in names:

@@ -8,20 +8,21 @@ Messages are msgpack arrays, which `deploy.runtime.sockets.intake_socket` carrie
     [MAGIC, END, producer, session, last number]        [MAGIC, ENDED, session, acknowledged, below]
 
 All records with numbers up to `acknowledged` are in the input log, with label times smaller than
-`below`. SYNC answers a HELLO, and a record whose predecessor is missing (lost in a reconnect). SYNC
-also means that the intake has accepted no record after `acknowledged`: the producer has to send
-these again. A producer chooses `session` when it starts: its clock in nanoseconds, so each start
-has a larger session. Once the intake knows a session of a producer, it answers messages of earlier
-sessions with FENCED and the known session. So messages that a dead producer left in the network do
-not mix with those of its successor. ENDED: the intake accepts no more records of this producer, as
-the log contains the end of the producer or of the stream.
+`below`. SYNC answers a HELLO, a record whose predecessor is missing (lost in a reconnect), and an
+END whose last record is missing. SYNC also means that the intake has accepted no record after
+`acknowledged`: the producer has to send these again. A producer chooses `session` when it starts:
+its clock in nanoseconds, so each start has a larger session. Once the intake knows a session of a
+producer, it answers messages of earlier sessions with FENCED and the known session. So messages
+that a dead producer left in the network do not mix with those of its successor. ENDED: the intake
+accepts no more records of this producer, as the log contains the end of the producer or of the
+stream.
 
     [MAGIC, REFUSED, session, acknowledged, number, reason]
 
-REFUSED rejects a message that can never be accepted. If a record exceeds a limit, `number` is the
-number of this record. `number` is 0 if the session is ahead of the front's clock, if the source has
-its maximum number of producers, if a producer ends that has sent no record, or if a key does not
-permit a producer id.
+REFUSED rejects a message that can never be accepted. If the input log cannot store a record,
+`number` is the number of this record. `number` is 0 if the session is too far ahead of the front's
+clock, if the source has its maximum number of producers, if a producer ends that has sent no
+record, or if a key does not permit a producer id.
 
 While the source is full, or a producer's accepted records are not yet durable, the intake repeats
 its ACK every `ACK_REPEAT_S`. Thus a producer can distinguish back-pressure from a flow that does
@@ -332,7 +333,7 @@ class Intake(Receiver):
         if receipt is Receipt.TOO_MANY_PRODUCERS:
             reason = (
                 f"{self.source.producers_max} producers have sent records, and the input accepts "
-                "no other ones: use the ids of these producers again"
+                "no further producer: use the id of one of them"
             )
             self._producers_max_log.add(self.now, reason)
             self._refuse(state.route, producer, state.session, 0, reason)

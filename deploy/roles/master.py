@@ -1,10 +1,10 @@
 """The master: tracks the progress of a run and contains its coordinator.
 
-The coordinator decides on snapshots and recovery. Takes `NodeProgress` (nodes, in label order) or
-`Promise` (fronts) and `Acknowledge` (nodes), `Alive`, `AskReport` and `Rescale` (any sender), and
-the messages of the coordinator. Sends `Progress` (nodes, fronts), `AskPromise` (fronts),
-`StatusReport`, and the messages of the coordinator. `Progress` is sent at most once a millisecond:
-no output waits for it.
+The coordinator decides on snapshots and recovery. Takes, under a policy with label order,
+`NodeProgress` (nodes), otherwise `Acknowledge` (nodes) and `Promise` (fronts); `Alive` (nodes,
+fronts); `AskReport` and `Rescale` (status pollers); and the messages of the coordinator. Sends
+`Progress` (nodes, fronts), `AskPromise` (fronts), `StatusReport` (status pollers), and the messages
+of the coordinator. `Progress` is sent at most once a millisecond: no output waits for it.
 
 A master that receives a message with a later epoch than its own stops deciding and exits.
 """
@@ -129,7 +129,7 @@ class Master(Role):
         self._has_progressed = False
         """Whether a member has worked since the last check."""
         self._repeated_at = 0.0
-        """When an unchanged `Progress` was last repeated (seconds, monotonic)."""
+        """When `Progress` was last due to be repeated, even if unchanged (seconds, monotonic)."""
         self._stalls = StallLogger()
         self._obstacle_by_member: dict[str, str] = {}
         """Member -> the obstacle in its last `Hello`."""

@@ -1,6 +1,6 @@
-"""Members: nodes and fronts, the roles that every run needs.
+"""Members: the nodes and fronts of a run.
 
-Takes `Stop` and `Lead` (master), `MasterAt` (agent) and `AskReport` (any sender). Sends
+Takes `Stop` and `Lead` (master), `MasterAt` (agent) and `AskReport` (status pollers). Sends
 `StatusReport`; `FollowsMaster`; `Hello` every 0.2 s (address, process, incarnation, readiness,
 obstacle); `Alive` while it works or blocks other members; and its problem, if any, with each
 `Hello`, since an earlier message may be lost or the master may be a new process. After a `Stop` a

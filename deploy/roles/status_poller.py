@@ -1,8 +1,9 @@
-"""Poller of the status of nodes and the master, or of other roles. Its role name is `watch`.
+"""Poller of the status of nodes and the master, or of other roles. Its role name is `poller`.
 
-Takes `StatusReport` (nodes, master). Sends `AskReport` (nodes, master) and `Rescale` (master). The
-poller is not a member of the run, and the run does not depend on it. Nodes report the totals that
-their consumers have stored. Invariant: `outputs` and `dead_letters` never decrease: the poller
+Takes `StatusReport` (polled roles) and `MasterAt` (agent). Sends `AskReport` (polled roles), and
+`Rescale` (master) in its place while a number of nodes is desired. The poller is not a member of
+the run, and the run does not depend on it. Nodes report how many outputs and dead letters their
+consumers have stored in all. Invariant: `outputs` and `dead_letters` never decrease: the poller
 keeps the largest total of each node, even of nodes that have left the run.
 """
 
@@ -100,7 +101,7 @@ class StatusPoller(Role):
             self._largest_totals[name, sender] = max(largest, figures.get(name, 0))
 
     def _retain_nodes(self, nodes: Sequence[str]) -> None:
-        """Forget all nodes except these; the outputs and dead letters of the others still count."""
+        """Forget all nodes except these; the totals of forgotten nodes still count."""
         for name in [name for name in self.addresses if name.startswith("node-")]:
             if name not in nodes:
                 del self.addresses[name]

@@ -37,10 +37,10 @@ SAMPLES_MAX = 8192
 """Number of newest latencies that `LatencyMeter.recent` can return."""
 
 UNDELIVERED_MAX = 1 << 16
-"""Maximum number of records in flight that are timed individually.
+"""Maximum number of undelivered records whose latencies are measured.
 
-Records beyond this number, which occur if outputs wait for a snapshot, get no latency. They count
-as in flight until the last of them is delivered.
+There may be more if outputs wait for a snapshot. No latency is measured for the records beyond
+this number; all of them count as undelivered until the last of them is delivered.
 """
 
 
