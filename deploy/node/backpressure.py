@@ -4,9 +4,9 @@ Takes: the driver's clock, and the number of elements of each batch. Gives: how 
 next batch to apply now. Invariant: a turn begins no batch after `TURN_S`, but always applies at
 least one element. This bounds the duration of a turn; correctness never depends on it.
 
-After a crash a node is *careful*: it applies the elements of an interval of label times one by one,
-and writes a note about each before applying it. If the node crashes again, the note names the
-element.
+After repeated crashes, a restarted node is *careful*: it applies the elements of an interval of
+label times one by one, and writes a note about each before applying it. If the node crashes again,
+the note names the element.
 
 `Backpressure` pauses a node while its consumer, or a snapshot, is slow.
 """
@@ -35,7 +35,7 @@ GUESS_WEIGHT = 1e-6
 """Weight of the guess `INITIAL_ELEMENTS`, in turns: the first measured batch outweighs it."""
 
 NOT_CAREFUL = -1, -1
-"""Value of `careful` for a node that has not crashed."""
+"""Value of `careful` for a node that is not careful."""
 
 UNBOUNDED = 1 << 62
 """More elements than any batch contains."""
@@ -53,7 +53,7 @@ Clock = Callable[[], float]
 Note = Callable[[str], None]
 
 
-def _stopped() -> float:
+def _stopped_clock() -> float:
     """Return 0.0: a stopped clock, with which no turn is ever over."""
     return 0.0
 
@@ -74,12 +74,12 @@ class TurnBudget:
         note: Note = lambda text: None,
     ) -> None:
         self._plan = plan
-        self._clock = clock or _stopped
+        self._clock = clock or _stopped_clock
         self._careful_from, self._careful_until = careful
         self._note = note
         guess = (TURN_S * GUESS_WEIGHT, INITIAL_ELEMENTS * GUESS_WEIGHT) if clock else (0.0, 1.0)
         self._spent = [guess] * (2 * len(plan.ports))
-        """Weighted (seconds, elements) per port, then per port for elements from its gate."""
+        """Weighted (seconds, elements) per port; then per port, for elements that waited there."""
         self._measured_at = self._deadline = 0.0
         """When the last batch or step ended; when the turn begins no further batch (seconds)."""
         self.steps = 0
@@ -106,8 +106,9 @@ class TurnBudget:
     def elements_left(self, port: int, last: int) -> int:
         """Return how many elements of a port fit into the turn, at least 1.
 
-        `port`: from the number of ports on, it stands for elements behind the gate of a port;
-        `last`: the largest label time of these elements.
+        `port`: the number of a port; for elements that waited at its gate, or in its operator with
+        timers, this number plus the number of ports. `last`: the largest label time of the
+        elements.
         """
         if 0 <= self._careful_from <= last:
             return 1

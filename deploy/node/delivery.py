@@ -2,11 +2,12 @@
 
 `Delivery` takes `LastBundle` and `BundleStored` (consumer), and the time. It returns a question
 (`FetchLast`) at the beginning, and again while an answer is overdue; bundles, and again a bundle
-that the consumer did not receive; and empty bundles, which need no answer, for a consumer that
-merges several barriers. Another process may replace a consumer at any time, and messages of the
-earlier process may arrive late. Therefore each question carries the number of bundles sent plus the
-number stored so far, and an answer with another number is ignored. Invariant: between a question
-and its accepted answer, no bundle is sent or stored.
+that the consumer did not receive. For a consumer that merges several barriers
+(`Barrier.reports_progress`), it also returns empty bundles, which need no answer, and a question
+whenever it has sent no bundle for `DELIVERY_RETRY_S`. Another process may replace a consumer at any
+time, and messages of the earlier process may arrive late. Therefore each question carries the
+number of bundles sent plus the number stored so far, and an answer with another number is ignored.
+Invariant: between a question and its accepted answer, no bundle is sent or stored.
 
 `DeliveryGossip` replaces the master's `Progress` while the master is silent (label order): each
 node sends the fronts and the other nodes its own delivered frontier, and the minimum is what the
@@ -25,7 +26,7 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.messages import Bundle, BundleStored, FetchLast, LastBundle
 
 DELIVERY_RETRY_S = 1.0
-"""Seconds without an answer after which the node asks for the last bundle, again if need be."""
+"""Seconds from a bundle or a question until the node checks whether a question is due."""
 
 SILENT_AFTER_S = 0.02
 """A node gossips if its frontier is ahead of the master's and no `Progress` arrives for this long
@@ -36,7 +37,7 @@ GOSSIP_EVERY_S = 0.005
 """Minimum interval in seconds between two rounds of `Delivered` messages of a node."""
 
 SETTLE_AFTER_S = 2.0
-"""Seconds without `Progress` after which nodes settle. A master repeats it every second."""
+"""Seconds without `Progress`, which a master repeats every second, after which a node settles."""
 
 
 class Delivery:

@@ -43,8 +43,8 @@ _time_of, _roots_of = attrgetter("time"), attrgetter("roots")
 _second = itemgetter(1)
 
 SPECULATE_UP_TO = 4
-"""If a port has at most this many roots, applied ones that are not final and waiting ones, all its
-blocks are applied at once."""
+"""If a port's waiting roots and its applied roots that are not final are at most this many
+together, all its blocks are applied at once."""
 
 
 class ElementBatch:

@@ -3,10 +3,11 @@
 Takes: frames and markers (fronts, nodes), `Acknowledge`, `Delivered` (nodes), `Promise` (fronts),
 `Progress`, `Prepare`, `Committed`, `Recover` (master), `BundleStored`, `LastBundle`, `Delayed`
 (consumer), and the messages of a state transfer (`state_transfer`). Sends: frames and markers, an
-`Acknowledge` of processed frames, `Prepared`, `NodeProgress` and `Delivered` (label order),
-bundles, `FetchLast`; `Unloadable` or `Failed` if it cannot continue. Invariants: a frame leaves
-before, or together with, the acknowledgement of the frames that it was made from; the node
-processes elements only after it has restored the complete snapshot and knows the consumer's t_last.
+`Acknowledge` of processed frames, `Prepared` or `PrepareFailed`, `NodeProgress` and `Delivered`
+(label order), `AskPromise` (fronts), `AskSnapshot`, bundles, `FetchLast`; `Unloadable` or `Failed`
+if it cannot continue. Invariants: a frame leaves before, or together with, the acknowledgement of
+the frames that it was made from; the node processes elements only after it has restored the
+complete snapshot and knows the consumer's t_last.
 
 A turn processes all received blocks, stage by stage (`stages`). The frames of a stage leave as soon
 as the stage is done (strong productions: as soon as they are durable), outputs as soon as the last
@@ -74,8 +75,8 @@ POSTPONED_TURNS_MAX = 2
 """Consecutive turns that may postpone settling and encoding so that messages leave first."""
 
 ENCODE_ROWS_IDLE, ENCODE_ROWS_OVERDUE = 256, 16384
-"""Maximum rows of each state that one turn encodes: usually, so that new messages are soon handled;
-after `POSTPONED_TURNS_MAX` turns that postponed the encoding."""
+"""Maximum rows of each state that one turn encodes: few if the node has no messages to send, so
+that it handles new messages soon; more after `POSTPONED_TURNS_MAX` turns that postponed this."""
 
 BUNDLES_WAITING = 8
 """This many bundles of the maximum size fit into `waiting_bytes`."""
@@ -140,7 +141,7 @@ class Node(Member):
         self._restored_event_times: tuple[tuple[int, int], ...] = ()
         """Event-time states of the sources as of the snapshot that this incarnation begins from."""
         self._restored_late = 0
-        """On the first node of the layout: the late elements that the snapshot counts; else 0."""
+        """On the first node of the layout: number of late elements before the snapshot; else 0."""
         self._begin(self._factory.make_load_job(), 0)
 
     def _begin(self, load: LoadSnapshot, start: int, same_code: bool = True) -> None:
@@ -219,7 +220,10 @@ class Node(Member):
         super().follow()
 
     def figures(self) -> dict[str, int]:
-        """Return the counters of this incarnation, by name. May be called by another thread."""
+        """Return counts of this incarnation, and those of the driver (`more_figures`), by name.
+
+        May be called by another thread.
+        """
         own = {"frames": self._stages.frames, "malformed": self.malformed}
         return {**self.pipeline.figures(), **own, **self.more_figures()}
 
@@ -547,7 +551,7 @@ class Node(Member):
         return restoring.in_progress
 
     def _ask_consumer(self, now: float) -> None:
-        """Ask the consumer for its last bundle, at first and whenever an answer is overdue."""
+        """Ask the consumer for its last bundle if a question is due (`Delivery.question`)."""
         question = self._delivery.question(now)
         if question is None:
             self._consumer_silence.record_success(

@@ -330,7 +330,10 @@ class Snapshotter:
         self._capture = self._pipeline.capture(time)
 
     def step(self) -> tuple[bool, StoreSnapshot | None]:
-        """Encode a chunk. Return (whether more remain, the job that writes all, after the last)."""
+        """Encode a chunk. Return (whether chunks remain, the job that writes the part).
+
+        The job is None until all chunks are encoded and the part may be written.
+        """
         if self._capture is None:
             return False, None
         if self._capture.step():

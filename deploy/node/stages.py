@@ -283,13 +283,13 @@ class Peers:
     ) -> None:
         self._names = tuple(names)
         self._defer = defer
-        self._last: dict[str, UnsentFrame] = {}
-        """Node -> the last frame for it, unsent until the acknowledgement of its stage is ready."""
+        self._waiting_frames: dict[str, UnsentFrame] = {}
+        """Node -> the last frame for it, which waits for the acknowledgement of its stage."""
 
     @property
     def has_unsent_frames(self) -> bool:
         """Whether a frame waits for the acknowledgement that it will carry."""
-        return bool(self._last)
+        return bool(self._waiting_frames)
 
     def add_frame(self, to: str, unsent: UnsentFrame) -> Outgoing:
         """Queue a new frame for node `to`. Return the previously queued frame, if any, to send.
@@ -299,15 +299,15 @@ class Peers:
         if self._defer is not None:
             frame = to_frame(unsent)
             return [] if self._defer(to, frame) else [(to, frame)]
-        previous = self._last.get(to)
-        self._last[to] = unsent
+        previous = self._waiting_frames.get(to)
+        self._waiting_frames[to] = unsent
         return [] if previous is None else [(to, to_frame(previous))]
 
     def acknowledge(self, acknowledged: Acknowledged) -> Outgoing:
         """Return messages that carry this acknowledgement to the peers, in queued frames if any."""
         messages: Outgoing = []
         for to in self._names:
-            unsent = self._last.pop(to, None)
+            unsent = self._waiting_frames.pop(to, None)
             if unsent is not None:
                 messages.append((to, to_frame(unsent, acknowledged)))
             elif acknowledged != NOTHING:

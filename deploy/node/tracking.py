@@ -33,8 +33,8 @@ Cells = tuple[tuple[int, int, int], ...]
 """(stage, tracking time, XOR of frame ids)"""
 
 Intervals = tuple[tuple[int, int, int], ...]
-"""(front, since, until) of the times that a front's processed frame covers, or an operator with
-timers, whose number comes after those of the fronts."""
+"""(number, since, until). For the number of a front: the times that a processed frame of the front
+covers. For a larger number: the times that an operator with timers has completed."""
 
 EventTimes = tuple[tuple[int, int, int], ...]
 """(front, time, event time) of the records in processed frames of fronts."""
