@@ -353,7 +353,10 @@ class Agent:
         runner.start()
 
     def _reap_runners(self, now: float) -> None:
-        """Remove runners whose thread has ended, and problems that no longer exist."""
+        """Remove runners whose thread has ended, and record how they ended.
+
+        Also withdraw requests to rescale that have failed, and drop problems that are over.
+        """
         for name, runner in list(self._runners.items()):
             if runner.is_alive():
                 continue

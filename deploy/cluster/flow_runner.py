@@ -119,7 +119,7 @@ class FlowGuide:
 
 
 PROCESS_MODULE = "driftline.deploy.cluster.front"
-"""Module that the processes of a flow run: `deploy.runtime.process`, and fronts."""
+"""Module that the processes of a flow run: `deploy.runtime.process`, extended by fronts."""
 
 FLOW_THREAD = "flow "
 """Prefix of the names of flow threads."""

@@ -34,9 +34,9 @@ TakenSlots = Mapping[str, Counter[str]]
 
 
 def used_slots(tree: ZooKeeperTree, excluding: str = "") -> dict[str, Counter[str]]:
-    """Return the slots that all flows take that are not over, without flow `excluding`.
+    """Return the slots that flows take, except flows that are over and flow `excluding`.
 
-    Raises Unavailable.
+    Includes the slots of nodes that a requested rescaling will add. Raises Unavailable.
     """
     taken: dict[str, Counter[str]] = {}
     for each, state in active_flows(tree, excluding):
@@ -109,7 +109,8 @@ def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
         if latest.desired_nodes not in (0, current) and nodes != current:
             raise StateMismatch(
                 f"flow {name!r} is being rescaled to {counted(latest.desired_nodes, 'node')}: wait "
-                f"until it has them, or withdraw that with `driftline rescale {name} {current}`"
+                f"until it has them, or withdraw the request with `driftline rescale {name} "
+                f"{current}`"
             )
         return with_desired_nodes(tree, latest, state, nodes)
 

@@ -66,7 +66,7 @@ class AgentRecord(Struct, frozen=True):
     @staticmethod
     def decode(data: bytes) -> AgentRecord:
         """Decode the result of `encode`. Raises StateMismatch."""
-        return _decoded(data, AgentRecord, "an agent")
+        return _decoded(data, AgentRecord, "agent")
 
 
 class Submission(Struct, frozen=True):
@@ -120,7 +120,7 @@ class Submission(Struct, frozen=True):
     @staticmethod
     def decode(data: bytes) -> Submission:
         """Decode the result of `encode`. Raises StateMismatch."""
-        return _decoded(data, Submission, "a submission")
+        return _decoded(data, Submission, "submission")
 
     def current_layout(self, state: ClusterState | None) -> Layout:
         """Return the current nodes by number; `state`: the contents of the registry."""
@@ -156,5 +156,5 @@ def _decoded(data: bytes, kind: type[_Record], what: str) -> _Record:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.MsgspecError, RecursionError) as error:
         raise StateMismatch(
-            f"its record as {what} is damaged, or was written by another version: {error}"
+            f"its {what} record is damaged, or was written by another version: {error}"
         ) from None

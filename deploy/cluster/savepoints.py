@@ -63,7 +63,7 @@ def save(
     submission = submission_of(tree, name)
     if POLICIES[submission.policy].cut is not SnapshotCut.LABEL:
         raise StateMismatch(
-            f"flow {name!r} runs with {submission.policy}, whose snapshots are no cut by label: "
+            f"flow {name!r} runs with {submission.policy}, whose snapshots are not cuts by label: "
             "only a flow with exactly-once can have savepoints"
         )
     alive = list_agents(tree)

@@ -136,9 +136,11 @@ def is_current(tree: ZooKeeperTree, submission: Submission) -> bool:
 def update_submission(
     tree: ZooKeeperTree, flow: str, update: Callable[[Submission], Submission], run: str = ""
 ) -> Submission:
-    """Change the submission of a flow, and return it; `run`: only if it is of this run; "": of any.
+    """Replace the submission of a flow by the result of `update`, and return the result.
 
-    Raises Unavailable, WriteConflict; RunReplaced if it is of another run.
+    `run`: the run that the submission must belong to; "": any run. Raises Unavailable,
+    WriteConflict; StateMismatch if the submission is damaged; RunReplaced if it belongs to another
+    run.
     """
 
     def write() -> Submission:

@@ -74,7 +74,7 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
 
 
 def _directories_by_agent(submission: Submission, run: ClusterState) -> dict[str, list[str]]:
-    """Return agent -> the roles of the directories of a flow that it has, such as `node-0`."""
+    """Return, for each agent, the roles (such as `node-0`) of its directories of a flow."""
     roles: dict[str, list[str]] = {}
     for number in submission.current_layout(run):
         agent_roles = roles.setdefault(submission.agent_of(number), [])

@@ -4,7 +4,7 @@
     flows/NAME/submission       the submission, and which agents run its roles
     flows/NAME/registry         the decisions of the flow's master (`coordinator.registry`)
     flows/NAME/masters          the queue of masters, and the leader's address
-    flows/NAME/wheels           the wheels that were sent with it
+    flows/NAME/wheels           the wheels that were sent with submissions
 
 Each path is a z-node. A write names the version that it replaces, so of two concurrent writers one
 is rejected. A *held* path is an ephemeral z-node: it exists as long as the session of the process
