@@ -1,4 +1,4 @@
-"""The configuration of a run on this machine, and the rules for senders of its records."""
+"""The configuration of a run on this machine, and the rules for its producers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from driftline.engine.sources import RetainedSource
 
 
 class SenderRules(Struct, frozen=True):
-    """Rules for senders to the addresses among the inputs of a run."""
+    """Rules for producers that send to addresses among the inputs of a run."""
 
     let_anyone_send: bool = False
     """Allow addresses that other machines can reach, even without keys."""
@@ -102,7 +102,7 @@ class RunConfig(Struct, frozen=True):
     paths: tuple[str, ...] = ()
     """Directories that node processes append to their module search path."""
     sender_rules: SenderRules = LOCAL_ONLY
-    """Rules for senders to addresses among the inputs."""
+    """Rules for producers that send to addresses among the inputs."""
     accept_changed_code: bool = False
     """Resume from existing state even if the code of operators has changed since the last start."""
     fresh: bool = False

@@ -109,9 +109,9 @@ class RunProgress:
         self._outputs_before, self._failures_before = count_delivered(output)
         """Counts of the consumers before this call; nodes report them only after their start."""
         self.on_update: Callable[[float], None] = lambda now: None
-        """Called with the time in the loop, each time that the rate is updated."""
+        """Called in the loop every `DISPLAY_INTERVAL_S`, with the time (seconds, monotonic)."""
         self._next_update_at = 0.0
-        """When the rate is updated next, in monotonic seconds."""
+        """When to update the rate and call `on_update` next (seconds, monotonic)."""
         self._line_at = -inf
         """When the next line is due, in monotonic seconds."""
         self._answers_by = inf

@@ -125,7 +125,7 @@ def ending_of(
 
 
 def _resumes(run: ClusterState, policy: Policy) -> str:
-    """Return from where a call resumes, as the end of a sentence."""
+    """Describe from where a call resumes, as a predicate: "resumes from ..."."""
     if not policy.replay:
         return "begins with an empty state"
     if not run.snapshots:

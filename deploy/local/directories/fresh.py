@@ -130,8 +130,8 @@ def _contents(folder: Path, files: str, folders: str = "") -> list[Path]:
 
 def _foreign(path: Path) -> StateMismatch:
     return StateMismatch(
-        f"{path} was not written by this run, so --fresh removes nothing. Move the file to another "
-        "place, or give another --output"
+        f"{path} was not written by the earlier run, so --fresh removes nothing. Move it to "
+        "another place, or give another --output or --state"
     )
 
 

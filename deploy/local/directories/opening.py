@@ -1,4 +1,4 @@
-"""Opens a run: compares its directories, creates a missing registry, and begins a session.
+"""Opens a run: compares its directories with its registry, and creates a missing registry.
 
 The registry is created before all other directories and all processes. So a run that was killed
 during its first start finds its registry, whichever other directories it had already created.

@@ -13,8 +13,7 @@ names a session only after all directories of that session were open and durable
 
 A run continues without a directory only if the guarantee of its policy still holds: a lost store is
 recomputed if the input can be read from its beginning, and the policy filters repeated outputs or
-permits them. Under such a policy, a node whose newest snapshot is damaged tries
-the one before it.
+permits them. Under such a policy, a node whose newest snapshot is damaged tries the one before it.
 
 `problems` does no I/O: `inspection` reads the directories, `opening` refuses a run.
 """

@@ -117,7 +117,7 @@ class BadRecordFile:
 
 
 def _time(line: bytes) -> int:
-    """Return the number of the record in a line.
+    """Return the label time of the record in a line.
 
     Raises ValueError, TypeError, KeyError or RecursionError for a foreign line.
     """

@@ -82,7 +82,7 @@ class InputProgress:
         if progress is None:
             return None, None
         read_bytes, size = progress
-        # An estimate of the position of the oldest record in flight: all count as equally long.
+        # Estimate the position of the oldest record in flight, as if all records were equally long.
         last, in_flight = self.front.max_sent_time, self.front.meter.in_flight
         delivered = read_bytes * (last - in_flight) // last if in_flight else read_bytes
         self._position = max(self._position, delivered)
