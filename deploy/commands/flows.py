@@ -43,7 +43,7 @@ def wait_option(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the option `--wait`, as an argument `wait_s` (seconds)."""
     option = click.option(
         "--wait", "wait_s", default=WAIT_S, show_default=True, metavar="S", type=FiniteRange(0),
-        help="Seconds to wait until that is done; 0: send the request, do not wait.",
+        help="Seconds to wait for completion; 0: send the request, do not wait.",
     )  # fmt: skip
     return option(command)
 

@@ -34,7 +34,7 @@ _Command = TypeVar("_Command", bound=Callable[..., object])
 def flow_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command the options of a flow to run, locally or in a cluster.
 
-    They become arguments of the names and types that `run` and `submit_flow` have.
+    The command receives them as keyword arguments; `run` and `submit_flow` show names and types.
     """
 
     @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),

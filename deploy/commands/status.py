@@ -112,8 +112,11 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 
 def _processes(flow: FlowStatus) -> Table:
-    """Render nodes and fronts with counts since their start, and with the bytes that wait: outputs
-    for the consumer, or records in flight."""
+    """Render nodes and fronts, each with a count and the bytes that wait.
+
+    A node: outputs that its consumer has stored, over all sessions; bytes that wait for the
+    consumer. A front: records sent since its process started; bytes of its records in flight.
+    """
     table = Table(box=None, padding=(0, 2))
     for name in ("process", "agent", "key groups", "state"):
         table.add_column(name)

@@ -84,7 +84,7 @@ def submit_flow(
     outputs = resolve_checked_output(output, Path())
     if outputs.is_directory and not outputs.directory.is_absolute():
         raise click.BadParameter(
-            f"{output} is not an absolute path: it has to be right on every host of a node",
+            f"{output} is not an absolute path: every host that runs a node uses the same path",
             param_hint="--output",
         )
     initial_state = EMPTY_STATE
