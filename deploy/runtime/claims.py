@@ -55,7 +55,7 @@ def wait_for_others(state: Path) -> None:
 def open_with_retry(config: ProcessConfig, open_resource: Callable[[], _Opened]) -> _Opened:
     """Return the result of `open_resource`.
 
-    While that raises Unavailable, a restarted process retries; another process raises it.
+    If it raises Unavailable, a restarted process retries; any other process raises the error.
     """
     failures = FailureLog("cannot-open")
     while True:

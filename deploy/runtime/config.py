@@ -109,7 +109,7 @@ class ProcessConfig(Struct, frozen=True):
     fork_server_fd: int = -1
     """File descriptor over which a fork server receives requests."""
     careful: tuple[int, int] = NOT_CAREFUL
-    """(first, last) time of the elements that a node applies one by one after a crash; see
+    """(first, last) time of the elements that a node applies one by one after repeated crashes; see
     `TurnBudget`."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()

@@ -122,6 +122,6 @@ def _master(
 
 
 def report_to_poller(role: Role, config: ProcessConfig) -> None:
-    """Let a role send a report to the `StatusPoller` at `poller_address`, as if it had asked."""
+    """Let a role report to the `StatusPoller` at `poller_address`, as if that had asked."""
     if config.poller_address:
         role.handle(config.poller_name, AskReport(config.poller_address))

@@ -252,8 +252,8 @@ class StandardInput(Receiver):
                 log.warning("standard input is empty: it has ended without a record", extra=fields)
 
     def _take(self, lines: bytes) -> None:
-        # `_rows` removes a byte order mark from its first line, and skips blank lines. So later
-        # chunks get a blank line in front, and keep theirs.
+        # `_rows` removes a byte order mark from the first line that it gets, and skips blank lines.
+        # With a blank line in front, later chunks stay unchanged.
         for row in self._rows([lines] if self._is_at_start else [b"\n", lines]):
             self._number += 1
             for document in self._shape.documents(self._number, row):

@@ -55,8 +55,9 @@ class Heartbeat:
         self._slow_after_s = slow_after_s
         self._warn_after_s = slow_after_s
         self._turns = -1
-        """Number of turns of the loop when a turn last began, as far as this thread has seen."""
+        """`Runtime.turns` at the last check that saw the loop wait or begin another turn."""
         self._turn_began_at = 0.0
+        """Time of that check (seconds, monotonic)."""
         self.checked_at = 0.0
         """When the thread last checked the loop (seconds, monotonic)."""
         self._sockets: dict[str, tuple[str, zmq.Socket[bytes]]] = {}

@@ -4,7 +4,8 @@ A process has one single-threaded loop. A turn takes a bounded number of message
 process them, and sends the role's messages. The loop sleeps while there is no message; it never
 spins, and never waits for a disk: one background thread executes the durable jobs, in order.
 
-Sockets: a PULL per role (`inbox`), and a PUSH per receiver; `transport` defines addresses and keys.
+Sockets: a PULL per role (`inbox`), and a PUSH per role and receiver; `transport` defines addresses
+and keys.
 The sockets have no high-water mark, so a send never fails because a queue is full (windows bound
 the amount in flight). If a reconnect loses messages, a gap in the sequence numbers reveals the
 loss. Background threads *wake* the loop: they send an empty message to the same PULL. Waiting at

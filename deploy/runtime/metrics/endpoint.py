@@ -1,8 +1,8 @@
 """Endpoints of a run: the addresses at which its processes serve metrics.
 
 `HOST:PORT` is the endpoint of the command's own process. The others use the ports after it, in a
-fixed order: the master, node-0, node-1, ... A restarted process uses the port of its
-role. With port 0 each process uses a free port and publishes it.
+fixed order: the master, node-0, node-1, ... A restarted process uses the port of its role. With
+port 0 each process uses a free port and publishes it.
 
 A port in use at the start of the run is an error, for any process of the run. Later it is a
 warning, and the process serves no metrics: metrics never end a run.
@@ -48,7 +48,7 @@ class Endpoint(Struct, frozen=True):
         return Endpoint(host.removeprefix("[").removesuffix("]"), number)
 
     def of_child(self, number: int) -> Endpoint:
-        """Return the endpoint of another process of the run; `number`: from 1."""
+        """Return the endpoint of process `number`: 0 is the command, 1 the master, 2 node-0, ..."""
         return Endpoint(self.host, self.port + number if self.port else 0)
 
     def check(self) -> None:

@@ -74,7 +74,7 @@ class ProcessSamples:
         yield "driftline_master_epoch", name, max(role.epoch for role in roles)
 
 
-_NODE_COUNTERS = (
+_NODE_FIGURES = (
     ("driftline_outputs_total", "outputs"),
     ("driftline_dead_letters_total", "dead_letters"),
     ("driftline_elements_total", "elements"),
@@ -83,6 +83,7 @@ _NODE_COUNTERS = (
     ("driftline_keys", "keys"),
     ("driftline_frames_total", "frames"),
 )
+"""(metric, its name in `Node.figures`)."""
 
 _NODE_GAUGES = (
     ("driftline_consumer_waiting_bytes", "waiting_bytes"),
@@ -91,12 +92,13 @@ _NODE_GAUGES = (
     ("driftline_snapshot_written_bytes_total", "written_bytes"),
     ("driftline_restored_ratio", "restored"),
 )
+"""(metric, its name in `Node.gauges`)."""
 
 
 def node_samples(node: Node) -> Iterator[Sample]:
     """Yield the samples of a node."""
     label, figures, gauges = (node.name,), node.figures(), node.gauges()
-    for name, figure in _NODE_COUNTERS:
+    for name, figure in _NODE_FIGURES:
         if figure in figures:  # absent if the consumer is a process of its own
             yield name, label, figures[figure]
     for name, gauge in _NODE_GAUGES:

@@ -201,7 +201,7 @@ def own_key(path: Path, *, producer: bool = False) -> KeyPair:
     """Return the key of this process, from a file or a directory of keys.
 
     A directory must have one key of the right kind (host or producer); of several host keys, the
-    one named after this machine counts. Raises NotPermitted, Unavailable.
+    one named after this machine is used. Raises NotPermitted, Unavailable.
     """
     if not path.is_dir():
         _check_directory(path.parent)

@@ -72,7 +72,8 @@ def _unblock_signals() -> None:
 
 
 def _run() -> None:
-    # Done first. It is a handler because programs that a function starts would inherit SIG_IGN.
+    # First of all: the signals stay blocked until then. A handler ignores them, because programs
+    # that a function starts would inherit SIG_IGN.
     for number in TERMINATION_SIGNALS:
         if signal.getsignal(number) in _PYTHON_HANDLERS:
             signal.signal(number, _ignore_signal)

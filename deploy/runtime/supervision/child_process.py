@@ -66,7 +66,7 @@ class ChildOutput:
         """Line counts of the current second."""
 
     def on_child_started(self) -> None:
-        """Close the child's inherited end, and start reading."""
+        """Close the child's end in this process, and start reading."""
         os.close(self.fd)
         self._thread.start()
 

@@ -121,7 +121,7 @@ class LocalCluster(Supervisor):
         self._desired_nodes, self._first_new_node = nodes, first
 
     def kill_one(self, rng: random.Random) -> str:
-        """Send SIGKILL to a random process, and return its name. Does not count as a death."""
+        """Kill a random process, and return its name. `RestartPolicy` does not count this death."""
         name = rng.choice(sorted(set(self._processes) - set(self._start_at)))
         pid = self.pids[name]
         log.warning(

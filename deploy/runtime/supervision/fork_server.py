@@ -8,8 +8,8 @@ connections that a fork would break: each process loads the flow itself.
 Command and fork server communicate over a socket pair with message boundaries. A request is the
 configuration of a process, with the child's ends of its pipes attached; the answer is its ``PID``.
 The fork server reports each exit as ``PID STATUS``, and ends when the command closes its end. If
-the fork server dies, the command kills the processes that were forked from it, because it would not
-hear of their exits; the run recovers from that as from any other deaths.
+the fork server dies, the command kills the processes that were forked from it, because no one would
+report their exits; the run recovers as after any other deaths.
 """
 
 from __future__ import annotations
@@ -68,9 +68,9 @@ class ForkServer:
     def fork(self, config: str, pipes: Pipes) -> ForkedProcess:
         """Return a new process. `config`: its configuration, without its pipes.
 
-        If a signal has killed the fork server, return a process that has exited with the id and the
-        status of the fork server. Raises CannotStart if the fork server ended with an error, for
-        example because it cannot import Driftline.
+        If a signal has killed the fork server, return an exited process that has the id and the
+        exit status of the fork server. Raises CannotStart if the fork server ended with an error,
+        for example because it cannot import Driftline.
         """
         with suppress(ConnectionError):  # the fork server has died, which `receive` notices
             socket.send_fds(self.link, [config.encode()], pipes)

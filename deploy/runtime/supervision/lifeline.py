@@ -94,7 +94,7 @@ def exit_with_parent(fd: int) -> None:
 def wrap_command(fd: int, program: Sequence[str]) -> list[str]:
     """Return the command line that runs a program as a child which ends with its parent.
 
-    Only the kernel can end the program: it is tied on Linux only.
+    Only the kernel can end the program, so this works on Linux only.
     """
     return [sys.executable, "-P", __file__, str(fd), *program]
 

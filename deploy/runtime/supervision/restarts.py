@@ -37,7 +37,7 @@ CAREFUL_DEATHS = 2
 record, such as a kill, and one by one a few hundred records take seconds."""
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
-"""Pause before the second restart in a row, which doubles each time, and the longest pause."""
+"""Pause before the second restart in a row, doubled for each further one; and its maximum."""
 
 LONG_LIFE_S = 600.0
 """A process that has lived longer is in no crash loop, even if an idle run made no progress."""
@@ -70,7 +70,7 @@ class RestartPolicy:
         self._started[name] = now
 
     def record_progress(self, completed: int, sent: int) -> None:
-        """Record progress: records below `completed` are completed; `sent` is the last one sent.
+        """Record progress: all records below `completed` are completed; `sent`: the last time sent.
 
         Both may decrease in a replay, so the largest values so far are used.
         """
