@@ -1,1 +1,1 @@
-"""Assembles the roles into nodes and masters, and runs them: over ZeroMQ or simulated."""
+"""Nodes and the other roles, the runtime that drives them, local runs, clusters, and commands."""

@@ -1,7 +1,7 @@
 """The producer: sends records to a front and tracks which of them are durably stored.
 
-A flow receives each record exactly once, even if the network, the front or the producer fails, if
-the program starts with the record after the last acknowledged one:
+A flow receives each record exactly once, even if the network, the front or the producer fails. The
+program has to start with the record after the last acknowledged one:
 
     with Producer("tcp://front:5555", "orders") as producer:
         for order in orders[producer.acknowledged :]:
@@ -117,7 +117,7 @@ class Producer:
         self._bytes = 0
         """Bytes of the unacknowledged records."""
         self._sent = 0
-        """Number of the last record that was sent; lost records are above it, to be sent again."""
+        """Number of the last sent record. After a loss it is set back, and later records are resent."""
         self.below = 0
         """All records up to `acknowledged` have label times below this."""
         self.ended = False

@@ -78,4 +78,6 @@ def keys(
     write_json(json_file, {"directory": str(directory), "made": created, "error": None})
     for name in created:
         click.echo(f"{directory / f'{name}{SUFFIX}'}: secret key of {name}")
-    click.echo(f"{directory / AUTHORISED}: {counted(len(made), 'key')} added; every host needs it")
+    click.echo(
+        f"{directory / AUTHORISED}: {counted(len(made), 'key')} added; copy it to every host"
+    )
