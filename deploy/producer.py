@@ -117,7 +117,7 @@ class Producer:
         self._bytes = 0
         """Bytes of the unacknowledged records."""
         self._sent = 0
-        """Number of the last sent record. After a loss it is set back, and later records are resent."""
+        """Number of the last sent record. Set back after a loss, so that later ones are resent."""
         self.below = 0
         """All records up to `acknowledged` have label times below this."""
         self.ended = False
