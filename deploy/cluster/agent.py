@@ -205,7 +205,7 @@ class Agent:
         self._problems = self.status.problems
         """Flow -> why it could not run here."""
         self._unreadable: dict[str, str] = {}
-        """Flow -> why its registry cannot be read; its running processes continue."""
+        """Flow -> why its submission or registry cannot be read; its running processes continue."""
         self._retry_at: dict[str, float] = {}
         """Flow -> when to retry it (seconds, monotonic)."""
         self._runners_created = 0

@@ -160,7 +160,7 @@ FAMILIES = (
     # An agent of a cluster.
     Family("driftline_agent_info", GAUGE, ("agent", "roles"), "Always 1."),
     Family("driftline_agent_slots", GAUGE, (),
-           "Largest number of processes, of all flows together, that the agent runs."),
+           "Maximum number of nodes and fronts, of all flows together, that the agent runs."),
     Family("driftline_agent_reaches_cluster", GAUGE, (),
            "1 if the agent's last attempt to read the cluster's state succeeded."),
     Family("driftline_agent_processes", GAUGE, (), "Processes of the flow that run at the agent."),

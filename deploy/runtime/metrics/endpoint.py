@@ -7,9 +7,9 @@ port 0 each process uses a free port and publishes it.
 A port in use at the start of the run is an error, for any process of the run. Later it is a
 warning, and the process serves no metrics: metrics never end a run.
 
-A process that picks its port writes it to a file beside the sockets of its run. Supervisors read
-the port from this file. The next process of the same role tries this port first, because Prometheus
-refreshes its targets rarely.
+A process that picks its port writes it to a file beside the sockets of its run. An agent reads the
+port from this file, for its list of targets. The next process of the same role tries this port
+first, because Prometheus refreshes its targets rarely.
 """
 
 from __future__ import annotations
