@@ -378,11 +378,8 @@ class Agent:
             self._retry_at[name] = now + RETRY_AFTER_S if problem else 0.0
             if problem and self._problems.get(name) != problem:
                 fields = event_fields("cannot-host", flow=name, reason=problem)
-                log.error(
-                    "flow %s: %s; retrying in %.0f s",
-                    *(name, problem, RETRY_AFTER_S),
-                    extra=fields,
-                )
+                retry = f"; retrying in {RETRY_AFTER_S:.0f} s" if runner.transient_error else ""
+                log.error("flow %s: %s%s", name, problem, retry, extra=fields)
             if problem:
                 self._problems[name] = problem
             else:
