@@ -1,4 +1,4 @@
-"""Monitors of a gateway: recent delays, and a detector for a T that does not advance."""
+"""Monitors of a gateway: recent delays, and a detector of a journal T that does not advance."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ class LatencyWindow:
         }
 
 
-class ViewStallDetector:
-    """Detector of a stalled T: measures how long records have waited since T last advanced.
+class StallDetector:
+    """Detector of a stalled T of the journal: measures for how long records wait without progress.
 
-    >>> detector = ViewStallDetector()
+    >>> detector = StallDetector()
     >>> detector.note_write(7, now=1.0)
     >>> detector.note_write(9, now=3.0)
     >>> detector.stalled_s(now=4.0)

@@ -1,9 +1,10 @@
 """The HTTP server of a service: uvicorn with the backend, in the event loop of the caller.
 
-Two limits protect against slow and idle clients: a connection must send the head of its next
-request in time, and each address may open a limited number of connections. `serve.http.content`
-limits bodies. A response may take any time while its client reads; a client that stops reading is
-disconnected after `WRITE_TIMEOUT_S`.
+Limits protect against slow, idle and too many clients: a connection must send the head of its next
+request in time, each address may open a limited number of connections, and while
+`CONNECTIONS_MAX` connections are open, requests are rejected. `serve.http.content` limits bodies. A
+response may take any time while its client reads; a client that stops reading is disconnected after
+`WRITE_TIMEOUT_S`.
 """
 
 from __future__ import annotations

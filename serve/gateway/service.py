@@ -1,7 +1,7 @@
 """The backend of the gateway: submits records to the flow, follows the journal, queries views.
 
-Input: the outcomes of submitted records, and spans of the journal. Output: lists of records for the
-intake. `ServiceBackend` implements `Backend`.
+Input: the outcomes of submitted records, spans of the journal, and answers of views. Output: lists
+of records for the intake, and questions to views. `ServiceBackend` implements `Backend`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from driftline.engine.wire.bundles import Item, item_time
 from driftline.serve.errors import ApiError
 from driftline.serve.gateway.backend import REQUEST_TIMEOUT_S
 from driftline.serve.gateway.intake import Outcome
-from driftline.serve.gateway.monitors import LatencyWindow, ViewStallDetector
+from driftline.serve.gateway.monitors import LatencyWindow, StallDetector
 from driftline.serve.gateway.subscriptions import FairScheduler, subscribe
 from driftline.serve.hosting.config import JOURNAL, ServiceConfig, name_of
 from driftline.serve.hosting.feeds import STREAM_BYTES
@@ -32,7 +32,7 @@ from driftline.serve.journal import Span
 from driftline.serve.views.hosted import Answer, Question
 
 DELAY_SAMPLES = 16
-"""Number of outputs of a span, the last ones, whose delay is measured."""
+"""Maximum number of outputs per span whose delay is measured: the last ones of the span."""
 
 CATCH_UP_TIMEOUT_S = 20.0
 """Longest wait in seconds at a start until the records of earlier sessions are processed. Meanwhile
@@ -57,8 +57,8 @@ class ServiceBackend:
 
     `submit`: passes records to the intake, each with its future; its second argument is whether
     they are part of a bulk. The caller passes their outcomes to `resolve_writes`. `figures`:
-    returns the figures of the flow. `resume_time`: T after all records of earlier sessions; 0 if
-    there are none.
+    returns the figures of the flow. `resume_time`: the smallest T above the label times of all
+    records of earlier sessions; 0 if there are none.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class ServiceBackend:
         self._is_ending = asyncio.Event()
         """Set when all streams have to end."""
         self._scheduler = FairScheduler()
-        self._stall = ViewStallDetector()
+        self._stall = StallDetector()
         self._stall.note_write(resume_time - 1, monotonic())
 
     async def start(self) -> None:

@@ -1,7 +1,7 @@
 """The child processes of a service besides those of its flow: the journal and the views.
 
 The number of restarts of these children is not limited, since the rest of the service keeps
-answering meanwhile.
+answering meanwhile. Only a child that exits with `CANNOT_START` ends the service.
 """
 
 from __future__ import annotations

@@ -24,8 +24,9 @@ CHECKPOINT_S = 120.0
 checkpoint delays answers by about 10 ms."""
 
 CHECKPOINT_ITEMS = 5_000
-"""Number of outputs after which a view writes a checkpoint earlier. A restart applies the outputs
-since the last checkpoint again, at about 10,000 per second."""
+"""Number of outputs after which a view writes a checkpoint without waiting for `CHECKPOINT_S`. It
+grows during a bulk load (`ViewHost`). A restart applies the outputs since the last checkpoint
+again, at about 10,000 per second."""
 
 RETAIN_S = 600.0
 """Seconds for which views retain history, to answer as of an earlier T."""

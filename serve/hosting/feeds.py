@@ -35,7 +35,7 @@ WINDOW_BYTES = 1 << 24
 """Window of a view or a gateway: bytes in flight; one span may exceed it."""
 
 STREAM_BYTES = 1 << 17
-"""Window of a stream, of which there may be many; one span may exceed it."""
+"""Window of a stream: smaller, since there may be many streams; one span may exceed it."""
 
 FOLLOW_EVERY_S = 0.25
 """Interval in seconds at which a follower sends a follow message."""
@@ -231,7 +231,7 @@ class DurableUpTo(NamedTuple):
 
 
 class Truncated(NamedTuple):
-    """Message that ends a feed. `oldest`: the oldest retained time; -1: the journal has failed."""
+    """Message that ends a feed. `oldest`: the oldest retained time; -1: reading has failed."""
 
     oldest: int
     reason: str

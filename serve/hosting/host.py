@@ -8,8 +8,8 @@ Invariants: a question is answered once, as of its `at` or the current T, after 
 share the time for answers: a long answer runs in slices, and the host serves other clients between
 two slices. A checkpoint contains only outputs that are durable in the journal: it begins when the
 view's T is not above the durable time, and no span is applied until the copy is forked. One copy
-runs at a time. Spans and questions alternate, and no span is applied during an answer. Answers are
-sent before any work that no answer needs.
+runs at a time. Spans and questions alternate, and no span is applied during an answer. Work that no
+answer needs waits until answers are sent, but for at most `DEFERRALS_MAX` turns.
 """
 
 from __future__ import annotations
@@ -63,14 +63,16 @@ CHECKPOINT_RETRY_S = 10.0
 """Back-off after a failed checkpoint, in seconds."""
 
 CALM_S = 1.0
-"""If no output arrives for this many seconds, the host writes a checkpoint early."""
+"""If no output arrives for this many seconds, the host writes a checkpoint before it is due,
+provided that there are at least `CHECKPOINT_ITEMS_MIN` outputs since the last one."""
 
 CHECKPOINT_ITEMS_MIN = 500
-"""Fewer outputs than this are not worth a checkpoint: a restart applies them again quickly."""
+"""Fewer outputs than this are not worth a checkpoint before `CheckpointSchedule.seconds` have
+passed: a restart applies them again quickly."""
 
 
 class CheckpointSchedule(Struct, frozen=True):
-    """The interval between checkpoints, in seconds and in outputs."""
+    """The interval between checkpoints, in seconds and in outputs: whichever ends first."""
 
     seconds: float
     items: int
@@ -79,8 +81,9 @@ class CheckpointSchedule(Struct, frozen=True):
 class FairQueue:
     """Fair queue of answerable questions: the client that has used the least time is next.
 
-    A new client starts with the used time of the client served last, so idle time earns no credit.
-    A question is identified by (route of the connection, number).
+    A client that is new or had no waiting question starts with at least the used time of the client
+    served last, so idle time earns no credit. A question is identified by (route of the connection,
+    number).
 
     >>> queue = FairQueue()
     >>> for number in range(3):
@@ -226,7 +229,7 @@ class ViewHost(Role):
         """Whether `job` writes a checkpoint."""
         self._is_frozen = False
         """Whether the view is frozen until the copy is forked."""
-        self._checkpoint_failures = FailureLog("checkpoint-failed")
+        self._job_failures = FailureLog("checkpoint-failed")
         self._journal_failures = FailureLog("view-not-following")
 
     # From the journal.
@@ -445,7 +448,8 @@ class ViewHost(Role):
 
     @property
     def can_end(self) -> bool:
-        """Whether the process may exit: no job runs, and the last checkpoint lacks few outputs."""
+        """Whether the process may exit: no job runs or waits, and a restart would apply fewer than
+        `CHECKPOINT_ITEMS_MIN` outputs again."""
         return self.job is None and self._items < CHECKPOINT_ITEMS_MIN
 
     def _start_job_if_due(self) -> None:
@@ -472,10 +476,10 @@ class ViewHost(Role):
         job, self.job = self.job, None
         if succeeded:
             job.on_success()
-            self._checkpoint_failures.record_success(self.now, f"{self.name} can {job.what} again")
+            self._job_failures.record_success(self.now, f"{self.name} can {job.what} again")
         else:
             text = f"{self.name} cannot {job.what}: see the lines above; retrying"
-            self._checkpoint_failures.record_failure(self.now, text, view=self.name)
+            self._job_failures.record_failure(self.now, text, view=self.name)
             self._items += self._saving  # make the checkpoint due again
             self._saved_at = self.now - self._schedule.seconds + CHECKPOINT_RETRY_S
         self._saving = False

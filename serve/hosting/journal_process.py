@@ -32,16 +32,16 @@ DRAIN = 64
 """Largest number of followers' messages that `FeedServer.handle_input` receives."""
 
 SYNC_EVERY_S = 1.0
-"""Longest time in seconds until empty bundles are durable."""
+"""Longest time in seconds until bundles without outputs are durable."""
 
 
 class JournalServer(ConsumerServer):
-    """The consumer server of one journal: stores the bundles of all barriers in groups.
+    """The consumer server of one journal, with group commit: one sync covers all bundles of a turn.
 
     Input: `FetchLast` and `Bundle` of barriers. Output: the answers of a consumer server; the
     journal also sends spans to its followers at once. Invariant: a bundle that was answered with
-    `BundleStored` is durable. One sync covers all bundles of a turn. Empty bundles get no answer
-    (`BundleStored`), so their sync may wait up to `SYNC_EVERY_S`.
+    `BundleStored` is durable. A bundle without outputs gets no `BundleStored`, so its sync may wait
+    up to `SYNC_EVERY_S`.
     """
 
     def __init__(self, journal: Journal) -> None:

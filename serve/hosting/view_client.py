@@ -30,8 +30,9 @@ _REQUEST, _CANCEL, _ANSWER, _ERROR, _TIME = range(5)
 
 
 class Request(NamedTuple):
-    """A question; the view answers once its T is at least `after`, or rejects it after `timeout_s`.
+    """A question; the view answers it, or rejects it after `timeout_s` if its T is too small.
 
+    `after`: the view answers once its T is at least this, and at least the question's `at`;
     `number`: identifies the question on its connection; `client`: the name or address of the end
     user, as the view shares its CPU time fairly between end users.
     """

@@ -2,6 +2,8 @@
 
 CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends or kills it. At
 SIGTERM it writes a last checkpoint if the next start would have to apply many outputs, and exits.
+It also exits if its files are damaged, so that the next process rebuilds the view, or if the
+journal no longer retains the outputs that the view needs.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Access control: tokens with rights, stored as hashes.
 
-A file has a line for each token: its right, the SHA-256 of the token, and a name for people.
+A file has a line for each token: a right, the SHA-256 of the token, and a name for people.
 
     write 5f0c...e1 shop
     read  77aa...09 dashboard

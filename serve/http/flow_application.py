@@ -75,7 +75,8 @@ KIND = Parameter[str](
     "kind",
     choice("text", "json"),
     "text",
-    "How the request writes a key: as plain text, or as JSON (a number, or a list).",
+    "How the request writes a key: as plain text, or as JSON (a number, true, false, null, or a "
+    "list).",
     {"type": "string", "enum": ["text", "json"], "default": "text"},
 )
 PREFIX = Parameter[str]("prefix", text_up_to(4096), "", "Only text keys with this prefix.", _STRING)

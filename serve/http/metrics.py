@@ -45,7 +45,7 @@ FIGURES = {
     "keys": "Keys of a key-value view.",
     "without_key": "Outputs of a key-value view that have no key.",
 }
-"""The help text of each figure, including those of all views."""
+"""The help text of each figure, except the figures of other views (`BackendCollector`)."""
 
 _BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.5, 1, 2, 5, 10)
 
@@ -56,7 +56,7 @@ READY = "ready"
 class BackendCollector(Collector):
     """Prometheus collector of a backend's current figures.
 
-    `more`: help texts of further figures of views, by name; `FIGURES` has the common ones.
+    `more`: help texts of figures of views that `FIGURES` does not contain, by name.
     """
 
     def __init__(self, backend: Backend, more: Mapping[str, str]) -> None:
@@ -110,7 +110,7 @@ class MeasuredApp:
         )
         self._requests = Counter(
             "driftline_http_requests",
-            "Requests that have been answered.",
+            "Requests that have ended; status 0: the client disconnected before the answer.",
             ["operation", "status"],
             registry=registry,
         )
@@ -167,7 +167,7 @@ class MeasuredApp:
         until_first: float,
         now: float,
     ) -> None:
-        """Record an answered request in the metrics and in the log.
+        """Record a request that has ended in the metrics and in the log.
 
         `status`: 0 if nothing was sent; `until_first`: seconds until the head of the response.
         """

@@ -51,7 +51,7 @@ PROBLEM: dict[str, Json] = {
                 },
                 "at": {
                     **LABEL_REF,
-                    "description": "`absent`: the T as of which it does not exist.",
+                    "description": "`absent`: the T as of which there is no such key.",
                 },
             },
         }

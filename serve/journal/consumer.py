@@ -1,8 +1,8 @@
 """The journal: the consumer of all barriers of a run in label order.
 
-Input: bundles of all barriers. Output: spans, which the followers receive at once and `read` reads
-from the files; the last bundle of each barrier, which a barrier asks for during a recovery, and
-when the journal does not answer. Invariants: outputs are stored exactly once, as in any consumer.
+Input: bundles of all barriers. Output: spans, which followers receive at once and `read` reads from
+the files; the last bundle of each barrier, which the barrier requests during a recovery and if an
+answer is overdue. Invariants: outputs are stored exactly once, as in any consumer.
 Spans are forwarded before they are stored, so storing adds no latency. After a crash or a failed
 write, the same spans may be forwarded again, since a replay produces the same items; a follower
 drops outputs below its T. A follower must not persist outputs that the journal has not stored,
@@ -50,7 +50,7 @@ _CLAIM = "journal-0"
 
 
 def identity_of(identity: str) -> str:
-    """Return the text that a journal's directory records; `identity`: of the flow and its input."""
+    """Return the identity of a journal's directory; `identity`: that of the flow and its input."""
     return f"journal\n{identity}"
 
 
@@ -138,11 +138,11 @@ class Journal:
             raise
 
     def sync(self) -> dict[str, int]:
-        """Make all bundles durable that `take` has written.
+        """Make durable all bundles that `take` has written.
 
         Returns:
-            The t_last of each barrier. A bundle with a larger t_last is lost, because an earlier
-            write or sync has failed.
+            The durable t_last of each barrier. An accepted bundle with a larger t_last is lost,
+            because an earlier write or sync has failed.
 
         Raises:
             Unavailable: If this sync fails.
@@ -164,7 +164,7 @@ class Journal:
     def read(self, since: int) -> Iterator[Span]:
         """Read the stored spans, including those stored while reading.
 
-        If a follower is added right after the last span, it misses no output.
+        A follower that is added right after the last span misses no output.
 
         Args:
             since: The smallest label time to read.
@@ -180,7 +180,7 @@ class Journal:
         return (span for span in self.read_by_bundle(since) if span is not None)
 
     def read_by_bundle(self, since: int) -> Iterator[Span | None]:
-        """Read like `read`, one bundle at a time; None: it completed no outputs from `since` on."""
+        """Read like `read`; yield None for a bundle that completes no time from `since` on."""
         self._current_merge()
         if since < self.oldest:
             raise self._no_longer_retained()

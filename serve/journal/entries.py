@@ -64,8 +64,8 @@ class SegmentHeader(Struct, frozen=True):
     """The state of the merge at the start of a segment."""
 
     time: int = 0
-    """T: earlier segments contain all outputs below it. Outputs from T on that these segments
-    contain, too, are repeated in `waiting`."""
+    """T: earlier segments contain all outputs below it, and perhaps later ones, which `waiting`
+    repeats."""
     last: tuple[JournalEntry, ...] = ()
     """The last entry of each barrier, without outputs."""
     waiting: tuple[JournalEntry, ...] = ()
@@ -122,7 +122,7 @@ class JournalContents(Struct, frozen=True):
     """A summary of a journal's files."""
 
     t_last: int = -1
-    """The largest t_last of all barriers; -1 without an entry."""
+    """The largest t_last of all barriers; -1 if there is none."""
     segments: int = 0
     """Number of segments that were read."""
     entries: int = 0
@@ -134,9 +134,9 @@ class JournalContents(Struct, frozen=True):
 def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalContents:
     """Summarise the files of a journal.
 
-    Reads only the last segment, as opening the journal does. `all_segments`: read all, and check
-    that each segment continues where the previous one ended. Raises LogDamaged for damage,
-    StateMismatch for another format version, OSError.
+    By default reads only the last segment, from which the journal continues. `all_segments`: read
+    all segments, and check that each continues where the previous one ended. Raises LogDamaged for
+    damage, StateMismatch for another format version, OSError.
     """
     numbers = numbers_in(directory)
     to_read = numbers if all_segments else numbers[-1:]
@@ -167,7 +167,7 @@ def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalCo
 
 
 def oldest_retained_time(directory: Path) -> int:
-    """Return the smallest time from which the journal has all outputs; 0: no segment was removed.
+    """Return the smallest time from which the journal has all outputs; 0: it has all outputs.
 
     Precondition: `inspect_journal` has raised nothing. Raises OSError.
     """

@@ -41,7 +41,7 @@ from driftline.engine.wire.bundles import Item, from_blob, item_time
 from driftline.serve.journal.entries import BEGINNING, JournalEntry, SegmentHeader
 
 DECODED_BYTES = 1 << 22
-"""While more bytes than this wait, the items of newly waiting blobs are dropped."""
+"""While more bytes than this wait, newly received blobs are kept as bytes only, not as items."""
 
 _by_label = attrgetter("label")
 
@@ -54,7 +54,9 @@ class Span(NamedTuple):
     items: list[Item]
 
     def pieces(self, count: int) -> Iterator[Span]:
-        """Yield contiguous spans of `count` outputs, or more if the last ones share a time.
+        """Split into contiguous spans of `count` outputs; more if the last ones share a time.
+
+        The last span may have fewer outputs.
 
         >>> span = Span(3, 400, [Item((time, 0), 0, "") for time in range(10, 140)])
         >>> [(piece.since, piece.time, len(piece.items)) for piece in span.pieces(64)]

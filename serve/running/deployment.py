@@ -1,4 +1,4 @@
-"""Deployments of a service's master and nodes, and the local one, with child processes."""
+"""The interface to a service's master and nodes, and the local deployment, as child processes."""
 
 from __future__ import annotations
 
@@ -75,7 +75,8 @@ class Deployment(Protocol):
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """The outcome of the session if it is known, but does not reach the front; else None."""
+        """The outcome of the session, if the deployment knows it and no master has sent it to the
+        front; else None."""
 
     @property
     def stop_request(self) -> str:

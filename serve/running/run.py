@@ -200,7 +200,7 @@ class _Session:
             self._log_at = now + LOG_EVERY_S
         elif now >= self._log_at:
             self._log_at = now + LOG_EVERY_S
-            reason = self._deployment.wait_reason or "accepted records are processed and saved"
+            reason = self._deployment.wait_reason or "it still processes and saves accepted records"
             text = "the service has not ended yet: %s. A kill -9 would lose no accepted record"
             log.warning(text, reason, extra=event_fields("ending", reason=reason))
 

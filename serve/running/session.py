@@ -1,9 +1,10 @@
 """Start of a service's session on a cluster: resume or submit the flow of its state directory.
 
-If the flow still runs, only its front has died, which was in an earlier process of the service: the
-service resumes the flow. A flow that has ended or never started is submitted. The state directory
-records its lineage before the service writes to ZooKeeper. So a service recognises its flow even if
-the first start was interrupted, and never resumes the flow of a lost or different state directory.
+If the flow still runs, only the previous process of the service has died, and with it the flow's
+front: the service resumes the flow. It submits a flow that has ended, has never started, or has
+changed. The state directory records its lineage before the service writes to ZooKeeper. So a
+service recognises its flow even if the first start was interrupted, and never resumes the flow of a
+lost or different state directory.
 """
 
 from __future__ import annotations

@@ -111,10 +111,11 @@ def read_parts(path: Path, identity: str | None = None) -> Iterator[bytes]:
 class Retention:
     """Retention of a view's history for at least `seconds`, also across restarts.
 
-    With each checkpoint, the newest T and the clock are noted. The view keeps the history after the
-    T that was the newest one `seconds` ago. The notes are stored beside the checkpoint, so that a
-    restarted process continues with them; without them, a process that restarts every few minutes
-    would never drop history. If the notes are lost, the view keeps more history than needed.
+    At a checkpoint, the newest T and the clock are noted, at most `NOTES_PER_PERIOD` times in
+    `seconds`. The view keeps the history after the T that was the newest one `seconds` ago. The
+    notes are stored beside the checkpoint, so that a restarted process continues with them; without
+    them, a process that restarts every few minutes would never drop history. If the notes are lost,
+    the view keeps more history than needed.
     `clock`: returns seconds since 1970; `notes`: the notes of earlier processes.
     """
 
@@ -143,7 +144,7 @@ class Retention:
 
 
 def read_notes(path: Path, time: int) -> list[Note]:
-    """Read the notes whose T is not above `time` from a file, oldest first.
+    """Read the notes in a file, oldest first, except those whose T is above `time`.
 
     Returns no notes if the file is missing or damaged. Raises Unavailable.
     """

@@ -1,8 +1,8 @@
 """The key-value view: the latest value of each key of a sink, with its history.
 
 The outputs of the sink are pairs of key and value; in longer tuples, the value is the tuple of all
-elements but the first. Other outputs have no usable key, like outputs whose key is longer than
-`KEY_MAX`: the view counts them, and stores nothing.
+elements but the first. Other outputs have no usable key, and neither have those whose key is not
+valid (`engine.keygroups`) or longer than `KEY_MAX`: the view counts them, and stores nothing.
 
     >>> view = KeyValueView(sink=0)
     >>> view.apply(3, [Item((1, 0), 0, ("a", 1)), Item((2, 0), 0, ("a", 2))])
@@ -120,7 +120,7 @@ class KeyValueView:
         return len(self._latest)
 
     def get(self, key: object, at: int | None = None) -> KeyVersion | None:
-        """Return the value of a key as of a T, by default the newest T; None if it has no value.
+        """Return a key's value as of a T, by default the newest T; None if it has none then.
 
         5, 5.0 and True are three keys (see `engine.keygroups`).
 
@@ -161,7 +161,9 @@ class KeyValueView:
         except Unavailable as error:
             raise ApiError("unavailable", str(error)) from None
         except (PayloadError, TypeError):
-            raise ApiError("invalid", "a key is a text, a number, or a list of these") from None
+            raise ApiError(
+                "invalid", "a key is a text, a number, true, false, null, or a list of these"
+            ) from None
         raise ApiError("invalid", "the view does not support this kind of question")
 
     def _entry_at(self, key: object, at: int) -> Mapping[str, object]:
