@@ -1,9 +1,9 @@
 // Requests to the service, whose operations are described at /openapi.json.
 
-const KEPT = "driftline-token";
+const TOKEN_KEY = "driftline-token";
 
-/** A problem that the service, or the way to it, has answered. */
-export class Refused extends Error {
+/** Error that the service, or a proxy, returned; `status` is 0 if the service cannot be reached. */
+export class ApiError extends Error {
   constructor(status, problem) {
     super(problem.message);
     Object.assign(this, problem, { status });
@@ -11,10 +11,10 @@ export class Refused extends Error {
 }
 
 export const access = {
-  /** Is called when a token is needed, or another one. */
+  /** Called if the service requires a token, or rejects the current one. */
   needed: () => {},
-  get token() { return sessionStorage.getItem(KEPT) ?? ""; },
-  set token(text) { text ? sessionStorage.setItem(KEPT, text) : sessionStorage.removeItem(KEPT); },
+  get token() { return sessionStorage.getItem(TOKEN_KEY) ?? ""; },
+  set token(text) { text ? sessionStorage.setItem(TOKEN_KEY, text) : sessionStorage.removeItem(TOKEN_KEY); },
 };
 
 async function ask(path, { method = "GET", query = {}, body, signal } = {}) {
@@ -30,15 +30,15 @@ async function ask(path, { method = "GET", query = {}, body, signal } = {}) {
     response = await fetch(url, { method, headers, body: body && JSON.stringify(body), signal, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Refused(0, { code: "unreachable", message: "the service cannot be reached" });
+    throw new ApiError(0, { code: "unreachable", message: "the service cannot be reached" });
   }
   if (response.ok) return response;
-  const problem = await response.json().then((told) => told.error, () => null);
+  const problem = await response.json().then((answer) => answer.error, () => null);
   if (response.status === 401) access.needed();
-  throw new Refused(response.status, problem ?? { code: "", message: `the service answered ${response.status}` });
+  throw new ApiError(response.status, problem ?? { code: "", message: `the service answered ${response.status}` });
 }
 
-/** What a request gives, and the milliseconds that it took: in all, and of these in the service. */
+/** Return the answer to a request (`data`), its milliseconds (`ms`), and those spent in the service (`serverMs`). */
 export async function request(path, options) {
   const began = performance.now();
   const response = await ask(path, options);
@@ -47,7 +47,7 @@ export async function request(path, options) {
   return { data, ms: performance.now() - began, serverMs: inside ? Number(inside[1]) : null };
 }
 
-/** The service's own figures among its metrics: by part, then by name. */
+/** Return the figures of the service from its metrics: by part, then by name. */
 export async function figures() {
   const found = {};
   for (const line of (await (await ask("metrics")).text()).split("\n")) {
@@ -57,10 +57,10 @@ export async function figures() {
   return found;
 }
 
-/** The path of an operation of a collection. */
+/** Return the path of an operation of a collection. */
 export const within = (collection, rest) => `collections/${encodeURIComponent(collection)}/${rest}`;
 
-/** Server-sent events, each with id, name and data. EventSource would not do: it sends no token. */
+/** Yield server-sent events, each with id, name and data. EventSource cannot be used: it sends no token. */
 export async function* events(path, options) {
   const response = await ask(path, options);
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();

@@ -1,4 +1,4 @@
-// The latest changes of a collection, as they come. Where the stream breaks off, it goes on by its last label.
+// The latest changes of a collection, as they arrive. A broken stream is resumed from its last label.
 
 import { events, within } from "./api.js";
 import { byId, make } from "./dom.js";
@@ -6,23 +6,23 @@ import { clock, timeOf } from "./format.js";
 
 const SHOWN = 12;
 const DRAW_MS = 200;
-const FORGET_MS = 60_000; // who was away for longer begins anew
-const [AGAIN_MS, AGAIN_MS_MAX] = [500, 8000];
+const RESUME_MS_MAX = 60_000; // after a longer interruption the list starts empty
+const [RETRY_MS, RETRY_MS_MAX] = [500, 8000];
 
-/** `state`: is told whether the stream is open. */
+/** `onState`: called with whether the stream is open. */
 export class Changes {
-  constructor(state) {
-    this.state = state;
+  constructor(onState) {
+    this.onState = onState;
     this.latest = [];
     this.drawing = 0;
     this.paused = false;
     this.following = null;
     this.from = undefined; // the last label
-    this.leftAt = 0;
-    // A browser has few connections to one server: a page that nobody sees holds none.
-    document.addEventListener("visibilitychange", () => (document.hidden ? this.leave() : this.come()));
-    window.addEventListener("pagehide", () => this.leave());
-    window.addEventListener("pageshow", () => this.come());
+    this.disconnectedAt = 0;
+    // A browser allows few connections to one server, so a hidden page keeps none.
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.disconnect() : this.connect()));
+    window.addEventListener("pagehide", () => this.disconnect());
+    window.addEventListener("pageshow", () => this.connect());
     byId("pause").addEventListener("click", () => {
       this.paused = !this.paused;
       byId("pause").setAttribute("aria-pressed", this.paused);
@@ -30,52 +30,52 @@ export class Changes {
     });
   }
 
-  /** Follow a collection, in place of the one before. */
+  /** Follow a collection instead of the previous one. */
   use(collection) {
-    this.leave();
+    this.disconnect();
     this.collection = collection;
-    this.forget();
-    if (!document.hidden) this.come();
+    this.reset();
+    if (!document.hidden) this.connect();
   }
 
-  leave() {
+  disconnect() {
     this.following?.abort();
     this.following = null;
-    this.leftAt = Date.now();
+    this.disconnectedAt = Date.now();
   }
 
-  come() {
+  connect() {
     if (this.following || !this.collection) return;
-    if (Date.now() > this.leftAt + FORGET_MS) this.forget();
+    if (Date.now() > this.disconnectedAt + RESUME_MS_MAX) this.reset();
     this.follow((this.following = new AbortController()));
   }
 
-  forget() {
+  reset() {
     this.from = undefined;
     this.latest = [];
     this.draw();
   }
 
   async follow(following) {
-    let pause = AGAIN_MS;
+    let pause = RETRY_MS;
     while (!following.signal.aborted) {
       try {
         const stream = events(within(this.collection.name, "changes"), { query: { from: this.from }, signal: following.signal });
         for await (const { id, name, data } of stream) {
           if (following.signal.aborted) return;
-          [this.from, pause] = [id || this.from, AGAIN_MS];
-          this.state(true);
+          [this.from, pause] = [id || this.from, RETRY_MS];
+          this.onState(true);
           if (name === "message") this.take(data);
           else if (name === "error" && data.error.code === "retained") this.from = undefined;
         }
       } catch (error) {
-        if (error.status === 410) this.from = undefined; // what is missing is not there any more
+        if (error.status === 410) this.from = undefined; // changes from this label on are no longer retained
         if (error.status === 401 || error.status === 403) return;
       }
       if (following.signal.aborted) return;
-      this.state(false);
+      this.onState(false);
       await new Promise((done) => setTimeout(done, pause));
-      pause = Math.min(2 * pause, AGAIN_MS_MAX);
+      pause = Math.min(2 * pause, RETRY_MS_MAX);
     }
   }
 

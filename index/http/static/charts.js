@@ -6,9 +6,12 @@ export const SPAN_MS = 5 * 60_000;
 
 const HEIGHT = 150;
 const [LEFT, RIGHT, TOP, BOTTOM] = [46, 8, 8, 20];
-const GAP_MS = 8000; // a line is not drawn over a longer time without a value
+const GAP_MS = 8000; // a longer time without a value interrupts a line
 
-/** `series`: {name: "line" or "dots"}; `show`: a value as text; `scale`: of the largest value, where values are and which have a line. */
+/**
+ * `series`: {name: "line" or "dots"}; `show`: formats a value; `scale`: takes the largest value, and returns `place`, the
+ * function from a value to its height from 0 to 1, and `ticks`, the values of the grid lines.
+ */
 export class Chart {
   constructor(figure, { title, series, show, scale, note }) {
     this.title = title;
@@ -50,13 +53,13 @@ export class Chart {
       else parts.push(draw("path", { class: `s${number}`, d: path(inside, x, y) }));
     }
     this.svg.replaceChildren(...parts);
-    this.tell(seen.length > 0);
+    this.updateLegend(seen.length > 0);
   }
 
-  tell(any) {
-    const told = this.series.map(({ name, number, values }) => [name, number, values.length ? this.show(values.at(-1).value) : "–"]);
-    this.keys.replaceChildren(...told.map(([name, number, value]) => make("li", { class: `s${number}` }, `${name} `, make("b", {}, value))));
-    const text = any ? told.map(([name, , value]) => `${name} ${value}`).join(", ") : "nothing yet";
+  updateLegend(hasValues) {
+    const entries = this.series.map(({ name, number, values }) => [name, number, values.length ? this.show(values.at(-1).value) : "–"]);
+    this.keys.replaceChildren(...entries.map(([name, number, value]) => make("li", { class: `s${number}` }, `${name} `, make("b", {}, value))));
+    const text = hasValues ? entries.map(([name, , value]) => `${name} ${value}`).join(", ") : "no values yet";
     this.svg.setAttribute("aria-label", `${this.title}, now: ${text}`);
   }
 }
@@ -65,12 +68,12 @@ function path(values, x, y) {
   return values.map(({ at, value }, i) => {
     const begins = i === 0 || at - values[i - 1].at > GAP_MS;
     const ends = i === values.length - 1 || values[i + 1].at - at > GAP_MS;
-    const dot = begins && ends ? "h0.01" : ""; // alone, it would not be seen
+    const dot = begins && ends ? "h0.01" : ""; // makes a single point visible
     return `${begins ? "M" : "L"}${x(at).toFixed(1)} ${y(value).toFixed(1)}${dot}`;
   }).join("");
 }
 
-/** Milliseconds, from a tenth upwards, by their logarithm. */
+/** Return a logarithmic scale of milliseconds, from 0.1 ms on. */
 export function logarithmic(most) {
   const last = Math.max(2, Math.ceil(Math.log10(most || 1)));
   const first = -1;
@@ -79,7 +82,7 @@ export function logarithmic(most) {
   return { place: (value) => (Math.log10(Math.max(value, 1e-9)) - first) / (last - first), ticks };
 }
 
-/** From zero upwards. */
+/** Return a linear scale from zero on. */
 export function linear(most) {
   const unit = 10 ** Math.floor(Math.log10(most || 1));
   const step = [0.5, 1, 2, 2.5, 5].map((each) => each * unit).find((each) => each * 4 >= most) ?? 5 * unit;

@@ -1,13 +1,13 @@
-// Makes elements. Texts become text nodes: nothing here makes markup out of a text.
+// Functions that make elements. Texts become text nodes; no function parses a text as markup.
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** An element; children are nodes or texts, and attributes that are false, null or undefined are left out. */
+/** Make an element; children are nodes or texts. Attributes that are false, null or undefined are left out. */
 export function make(name, attributes = {}, ...children) {
   return filled(document.createElement(name), attributes, children);
 }
 
-/** An element of a drawing. */
+/** Make an SVG element. */
 export function draw(name, attributes = {}, ...children) {
   return filled(document.createElementNS(SVG, name), attributes, children);
 }
@@ -27,7 +27,7 @@ const ENTITIES = { amp: "&", lt: "<", gt: ">", quot: '"', "#x27": "'" };
 
 const plain = (text) => text.replace(/&(amp|lt|gt|quot|#x27);/g, (_, name) => ENTITIES[name]);
 
-/** The nodes of a snippet: HTML in which <mark> is all markup. Anything else in it is shown as it is. */
+/** Return the nodes of a snippet: HTML in which <mark> is the only markup. Other markup would be shown as text. */
 export function marked(html) {
   return html.split(/(<mark>.*?<\/mark>)/s).filter(Boolean).map((part) => {
     const inside = /^<mark>(.*)<\/mark>$/s.exec(part);

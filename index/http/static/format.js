@@ -1,4 +1,4 @@
-// Figures and times as people read them.
+// Formatting of figures and times.
 
 const whole = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
 const short = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
@@ -21,7 +21,7 @@ export function size(bytes) {
   return `${short.format(bytes)} ${UNITS[place]}`;
 }
 
-/** A T in microseconds as the time of day. Small ones are not of a clock. */
+/** Format a T in microseconds as the time of day; a small T, which is not the time of a clock, as a number. */
 export function clock(us) {
   if (us < 1e14) return count(us);
   const at = new Date(us / 1000);
@@ -29,14 +29,14 @@ export function clock(us) {
   return `${two(at.getHours())}:${two(at.getMinutes())}:${two(at.getSeconds())}.${String(at.getMilliseconds()).padStart(3, "0")}`;
 }
 
-/** The T of a token, in microseconds. */
-export function timeOf(token) {
+/** Return the T of a label, in microseconds. */
+export function timeOf(label) {
   let time = 0;
-  for (const letter of token.slice(0, -1)) time = time * 32 + LETTERS.indexOf(letter);
+  for (const letter of label.slice(0, -1)) time = time * 32 + LETTERS.indexOf(letter);
   return time;
 }
 
-/** A figure of the service, by its name. */
+/** Format a figure of the service; its name determines the unit. */
 export function figure(name, value) {
   if (["time", "since", "checkpoint", "settled"].includes(name)) return value ? clock(value) : "–";
   if (name.endsWith("_s")) return duration(value * 1000);

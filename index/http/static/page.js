@@ -1,4 +1,4 @@
-// The page of an index: puts its parts together.
+// The page of an index: creates its parts and connects them.
 
 import { Add } from "./add.js";
 import { access, request } from "./api.js";
@@ -7,12 +7,12 @@ import { byId, make } from "./dom.js";
 import { Search } from "./search.js";
 import { Service } from "./service.js";
 
-const AGAIN_MS = 2000;
+const RETRY_MS = 2000;
 
-const service = new Service(answers);
+const service = new Service(showState);
 const search = new Search((found) => service.searched(found));
 const add = new Add(search, (ms) => service.added(ms));
-const changes = new Changes((open) => open && answers(true));
+const changes = new Changes((open) => open && showState(true));
 
 let isRunning = false;
 
@@ -37,16 +37,16 @@ async function start() {
   isRunning = true;
 }
 
-/** The field by which documents are told apart. */
+/** Return the name of the field that is shown as a document's title. */
 function titleOf({ fields }) {
   const texts = fields.filter(({ kind }) => kind === "text" || kind === "keyword").map(({ name }) => name);
   return texts.includes("title") ? "title" : texts[0];
 }
 
-function answers(yes, error) {
-  const text = yes ? (error ? error.message : "connected") : "no answer; trying again";
-  byId("dot").classList.toggle("good", yes && !error);
-  byId("dot").classList.toggle("bad", !yes);
+function showState(isReachable, error) {
+  const text = isReachable ? (error ? error.message : "connected") : "no answer; retrying";
+  byId("dot").classList.toggle("good", isReachable && !error);
+  byId("dot").classList.toggle("bad", !isReachable);
   if (byId("state").textContent !== text) byId("state").textContent = text;
 }
 
@@ -54,9 +54,9 @@ async function begin() {
   try {
     await start();
   } catch (error) {
-    answers(error.status !== 0 && error.status !== undefined, error);
+    showState(error.status !== 0 && error.status !== undefined, error);
     if (error.status === undefined) throw error;
-    if (error.status !== 401 && error.status !== 403) setTimeout(begin, AGAIN_MS);
+    if (error.status !== 401 && error.status !== 403) setTimeout(begin, RETRY_MS);
   }
 }
 
@@ -64,14 +64,14 @@ async function begin() {
 
 const dialog = byId("token-dialog");
 
-let isDeclined = false; // whoever has cancelled is not asked again and again
+let isDeclined = false; // after a cancel, the dialog opens only on request
 
 access.needed = () => {
   byId("ask-token").hidden = false;
   if (dialog.open || isDeclined) return;
   byId("token-text").textContent = access.token
-    ? "The service does not know this token. Another one is kept until this tab is closed."
-    : "This service answers those who have a token. It is kept until this tab is closed.";
+    ? "The service does not accept this token. Another one is kept until this tab is closed."
+    : "This service requires an access token. It is kept until this tab is closed.";
   dialog.showModal();
 };
 

@@ -1,4 +1,4 @@
-// Search as you type. Only the answer to the newest question is shown; older ones are taken back.
+// Search as you type. Only the answer to the newest query is shown; a new search cancels the previous request.
 
 import { request, within } from "./api.js";
 import { byId, make, marked } from "./dom.js";
@@ -6,10 +6,10 @@ import { clock, duration, several, timeOf } from "./format.js";
 
 const PAUSE_MS = 70;
 
-/** `measured`: is told how long each search took. */
+/** `onAnswer`: called with the result of `request` for each search. */
 export class Search {
-  constructor(measured) {
-    this.measured = measured;
+  constructor(onAnswer) {
+    this.onAnswer = onAnswer;
     this.collection = null;
     this.asking = null;
     this.timer = 0;
@@ -30,7 +30,7 @@ export class Search {
     this.timer = setTimeout(() => this.now(), PAUSE_MS);
   }
 
-  /** Search, as of a T that has what was written with the label `after`. Resolves to the answer, or null. */
+  /** Search as of a T that includes the write with the label `after`, if given. Resolves to the answer, or null. */
   async now(after) {
     clearTimeout(this.timer);
     this.remember();
@@ -61,7 +61,7 @@ export class Search {
       if (this.asking !== asking) return null;
       this.problem(null);
       show(found);
-      if (!query.after) this.measured(found);
+      if (!query.after) this.onAnswer(found); // with `after`, the time would include the wait for the write
       return found.data;
     } catch (error) {
       if (error.name !== "AbortError" && this.asking === asking) this.problem(error);
@@ -82,7 +82,7 @@ export class Search {
 
   append({ data, ms, serverMs }) {
     byId("hits").append(...data.hits.map((hit) => this.hit(hit, data.at)));
-    byId("summary").textContent = data.total ? several(data.total, "document") : "No document has this.";
+    byId("summary").textContent = data.total ? several(data.total, "document") : "No document matches.";
     const inside = serverMs === null ? "" : `, ${duration(serverMs)} of it in the service`;
     byId("timing").textContent = `in ${duration(ms)}${inside} · as of ${clock(timeOf(data.at))}`;
     this.cursor = data.cursor ?? null;
@@ -125,7 +125,7 @@ export class Search {
     }
   }
 
-  /** The address is that of what is shown: it can be kept, and given to others. */
+  /** Put the query and the collection into the page's address, for bookmarks and links. */
   remember() {
     const url = new URL(document.URL);
     const { q, collection } = { q: this.text, collection: this.collection.only ? "" : this.collection.name };

@@ -1,4 +1,4 @@
-// What the service says of itself: its figures every two seconds, as tiles, charts, and part by part.
+// The figures of the service, read every two seconds: as tiles, as charts, and for each part.
 
 import { figures } from "./api.js";
 import { Chart, linear, logarithmic } from "./charts.js";
@@ -6,19 +6,19 @@ import { byId, make } from "./dom.js";
 import { clock, count, duration, figure, several, words } from "./format.js";
 
 const EVERY_MS = 2000;
-const MINE = "this page";
-const RATE_OVER = 3; // figures, over which a rate is taken
+const THIS_PAGE = "this page";
+const RATE_SAMPLES = 3; // a rate is computed over this many samples
 
-/** `state`: is told whether the service answers. */
+/** `onState`: called with whether the service can be reached, and with the error, if any. */
 export class Service {
-  constructor(state) {
-    this.state = state;
-    this.before = [];
-    const times = { [MINE]: "dots", median: "line", "99 %": "line" };
+  constructor(onState) {
+    this.onState = onState;
+    this.samples = [];
+    const times = { [THIS_PAGE]: "dots", median: "line", "99 %": "line" };
     const common = { show: duration, scale: logarithmic, series: times };
-    this.freshness = new Chart(byId("freshness-chart"), { ...common, title: "Freshness", note: "from a write to where it is seen" });
-    this.latency = new Chart(byId("latency-chart"), { ...common, title: "Queries", note: "from a question to its answer" });
-    this.rate = new Chart(byId("rate-chart"), { title: "Documents a second", note: "", series: { written: "line" }, show: count, scale: linear });
+    this.freshness = new Chart(byId("freshness-chart"), { ...common, title: "Freshness", note: "from a write until it is visible" });
+    this.latency = new Chart(byId("latency-chart"), { ...common, title: "Queries", note: "from a query to its answer" });
+    this.rate = new Chart(byId("rate-chart"), { title: "Writes per second", note: "", series: { written: "line" }, show: count, scale: linear });
   }
 
   added(ms) { this.mine(this.freshness, ms); }
@@ -26,7 +26,7 @@ export class Service {
   searched({ ms }) { this.mine(this.latency, ms); }
 
   mine(chart, ms) {
-    chart.add(MINE, ms);
+    chart.add(THIS_PAGE, ms);
     chart.draw();
   }
 
@@ -40,9 +40,9 @@ export class Service {
   async look() {
     try {
       this.show(await figures());
-      this.state(true);
+      this.onState(true);
     } catch (error) {
-      this.state(error.status !== 0, error);
+      this.onState(error.status !== 0, error);
     }
   }
 
@@ -65,18 +65,18 @@ export class Service {
     };
     tiles({
       Documents: [documents.length ? count(documents.reduce((a, b) => a + b)) : "–"],
-      "Written a second": [rate === null ? "–" : count(Math.round(rate * 10) / 10), `${count(flow.waiting ?? 0)} waiting`],
+      "Writes per second": [rate === null ? "–" : count(Math.round(rate * 10) / 10), `${count(flow.waiting ?? 0)} waiting`],
       Freshness: both("delay"),
       Queries: both("answer"),
-      "T, the frontier": [journal.time ? clock(journal.time) : "–", "everything before it is here"],
+      "T of the journal": [journal.time ? clock(journal.time) : "–", "all earlier writes are processed"],
     });
     parts(figures);
   }
 
   rateOf(records, at) {
-    if (this.before.length && records < this.before.at(-1).records) this.before = []; // it was started again
-    this.before = [...this.before, { records, at }].slice(-RATE_OVER);
-    const [first, last] = [this.before[0], this.before.at(-1)];
+    if (this.samples.length && records < this.samples.at(-1).records) this.samples = []; // a new state directory
+    this.samples = [...this.samples, { records, at }].slice(-RATE_SAMPLES);
+    const [first, last] = [this.samples[0], this.samples.at(-1)];
     return last.at > first.at ? (last.records - first.records) / ((last.at - first.at) / 1000) : null;
   }
 }
@@ -102,9 +102,9 @@ function parts(figures) {
 }
 
 function brief({ time, settled, documents, nodes }) {
-  const said = [];
-  if (nodes !== undefined) said.push(several(nodes, "node"));
-  if (documents !== undefined) said.push(several(documents, "document"));
-  if (time || settled) said.push(`T ${clock(time || settled)}`);
-  return said.join(" · ");
+  const facts = [];
+  if (nodes !== undefined) facts.push(several(nodes, "node"));
+  if (documents !== undefined) facts.push(several(documents, "document"));
+  if (time || settled) facts.push(`T ${clock(time || settled)}`);
+  return facts.join(" · ");
 }
