@@ -76,8 +76,8 @@ class IndexClient:
 
     Methods raise ServiceError if a request fails; its subclasses are in `driftline.index.client`.
 
-    Each write of a document has an idempotency key, so it is applied once, however often it is
-    sent.
+    Each write of a document has an idempotency key, unless the caller passes key="". So it is
+    applied once, however often it is sent.
     """
 
     def __init__(

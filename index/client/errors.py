@@ -4,9 +4,9 @@ ServiceError
 |-- Invalid             a document, an id or a parameter is wrong
 |-- QueryRefused        a query cannot be parsed; contains the position
 |-- TooCostly           a query would take too long
-|-- TooLarge            a document exceeds the limit
+|-- TooLarge            a document or a request exceeds the limit
 |-- NotAllowed          the access token is missing, unknown, or lacks the right
-|-- NotFound            there is no such document, watch or collection
+|-- NotFound            there is no such document, watch, collection or URL
 |-- Conflict            the condition of a write does not hold; contains the current label
 |-- NoLongerRetained    the requested T is too old; contains the oldest retained T
 |-- Busy                too many requests; contains the time to wait before a retry
@@ -87,7 +87,7 @@ class NotAllowed(ServiceError):
 
 
 class NotFound(ServiceError):
-    """There is no such document, watch, collection or address."""
+    """There is no such document, watch, collection or URL."""
 
 
 class Conflict(ServiceError):

@@ -26,7 +26,7 @@ BEGINNING = "00000000000000"
 
 
 class ServerEvent(NamedTuple):
-    """A server-sent event; `name`: its type: "" for a change or watch event, "error", or others."""
+    """A server-sent event; `name`: "" for a change or watch event, "time" for progress, "error"."""
 
     name: str
     id: str

@@ -65,7 +65,7 @@ class IndexProducer:
 
     @property
     def label(self) -> str:
-        """Label that covers all writes acknowledged by the last `flush`.
+        """Label that covers all acknowledged writes; after `flush`, these are all writes.
 
         Pass it to a read as `after` to see these writes.
         """

@@ -85,7 +85,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
               help="Directory for all durable data.  "
               "[default: driftline-index; with a FLOW: driftline-service]")  # fmt: skip
 @click.option("--nodes", type=click.IntRange(1, 64),
-              help="Node processes.  [default: 1; on a cluster as many as it has]")  # fmt: skip
+              help="Node processes.  [default: 1, or those of the existing service]")  # fmt: skip
 @click.option("--searchers", type=click.IntRange(1, 64),
               help="Shards of the index, one process each. The number is fixed when the index is "
               "created.  [default: 1, or that of the existing index]")  # fmt: skip
@@ -104,7 +104,7 @@ class HostPort(click.ParamType[tuple[str, int]]):
               type=click.IntRange(1, 3_600_000), help="Interval between snapshots of the nodes.",
               )  # fmt: skip
 @click.option("--retain-mb", type=click.IntRange(1),
-              help="MiB of the journal to retain, beyond what a restart needs.  "
+              help="Size limit of the journal in MiB. What a restart needs is always retained.  "
               "[default: unlimited]")  # fmt: skip
 @click.option("--accept-changed-code", is_flag=True,
               help="Resume although the code of operators has changed. Existing state and outputs "

@@ -50,7 +50,7 @@ class Kind(StrEnum):
 
 
 ValueKind = Literal[Kind.KEYWORD, Kind.NUMBER, Kind.DATE]
-"""Kinds of the value fields: all whose values are compared, neither text nor stored fields."""
+"""Kinds of value fields: of all fields but text fields and stored fields."""
 
 
 def value_of(kind: ValueKind, value: object) -> Value:

@@ -202,7 +202,7 @@ def _check_length(what: str, text: str, length_max: int) -> None:
 def _with_name(
     error: DocumentRefused, what: str, id: object, collection: Collection
 ) -> DocumentRefused:
-    """Return the error with id and collection in its text, all that a dead letter contains."""
+    """Return the error with id and collection in its text: log lines of dead letters lack both."""
     return type(error)(f"{what} {short_repr(id)} of {short_repr(collection.name)}: {error}")
 
 

@@ -66,7 +66,7 @@ RUN_SIZE = 1 << 14
 """Approximate size of a run, in postings: some milliseconds of work."""
 
 WORD_COST = 8
-"""Number of postings that count for a word in the size of a run, besides its own postings."""
+"""Size of a word in the size of a run, in postings, besides the word's own postings."""
 
 
 class Run(NamedTuple):

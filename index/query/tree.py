@@ -7,7 +7,8 @@
     t:cat                 Term
     t:"big cat"           Phrase: adjacent words
     t:cat*  t:cat~  t:*   Prefix, Fuzzy, Exists
-    k:"tea"  k:te*        Keyword, KeywordPrefix; also "has any keyword", as k:*
+    k:"tea"  k:te*        Keyword, KeywordPrefix
+    k:*                   KeywordPrefix with an empty prefix: any keyword
     n:[1 TO *]            Range, of numbers or dates
 
 A tree is canonical: an `And` or `Or` has at least two different parts, in the order written, and no

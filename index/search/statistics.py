@@ -36,7 +36,7 @@ SWEEP_INTERVAL = 256
 
 
 class History:
-    """Running sum of a number, as of each retained time.
+    """Sum of all numbers added, as of each retained time.
 
     >>> count = History()
     >>> count.add(10, 1)
@@ -44,8 +44,8 @@ class History:
     >>> [count.before(time) for time in (10, 11, 21)]
     [0, 1, 2]
 
-    Invariant: what `before` returns for a time does not change, whether numbers are added at this
-    or a later time, or sums before this or an earlier time are forgotten.
+    Invariant: `before(time)` does not change if numbers are added at `time` or later, or if sums
+    before `time` or an earlier time are forgotten.
     """
 
     __slots__ = ("_sums", "_times")

@@ -44,7 +44,7 @@ from driftline.index.search.version_matching import (
 
 Change = Literal["entered", "left"]
 CHANGES: tuple[Change, Change] = "left", "entered"
-"""By the lowest bit of an encoded event."""
+"""The change of an event; the lowest bit of the encoded event is the index."""
 
 
 class Event(NamedTuple):

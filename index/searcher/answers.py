@@ -1,6 +1,6 @@
 """Answers of one shard to questions about a collection, as of a time T.
 
-Answers about watches and lists of watches are always the current ones.
+`WatchQuestion` and `WatchesQuestion` are answered with the current watches, whatever T is.
 
 The gateway combines the answers of all shards: it merges hits by `index.search.ranking.sort_key`,
 and adds up totals and facets.
@@ -137,7 +137,7 @@ def _absent(collection: Collection, id: str) -> ApiError:
 
 
 def _explain(context: QuestionContext, q: str, id: str) -> ExplainedQuery:
-    """Explain a document's score: how much each term or phrase of the query contributes.
+    """Explain a document's score: how much each scoring leaf of the query adds to it.
 
     Raises ApiError, QueryTooCostly.
     """

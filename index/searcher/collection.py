@@ -43,7 +43,8 @@ _FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASC
 
 
 MERGE_RATIO = 2
-"""Merge a segment with all later ones unless it is this many times as large as these together.
+"""Merge a segment with all later ones unless it is more than this many times as large as these
+together.
 
 A query takes a quarter of a millisecond per segment, however small the segment is.
 """

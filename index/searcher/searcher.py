@@ -168,7 +168,7 @@ class Searcher:
             raise ApiError("unavailable", f"{error}: retry after the rebuild") from None
 
     def forget_before(self, since: int) -> None:
-        """Reject reads as of times before `since`; a `since` above `self.time` counts as that."""
+        """Drop the history before `since`, at most that before `self.time`; reject reads of it."""
         self.since = max(self.since, min(since, self.time))
         for index in self._collections.values():
             index.forget_before(self.since)

@@ -125,7 +125,9 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         if receipt is Receipt.ACCEPTED:
             self._unstored.append((number, self.source.last_received_time, token))
         else:
-            self._outcomes.append((token, ApiError("unavailable", f"the input: {receipt.value}")))
+            self._outcomes.append(
+                (token, ApiError("unavailable", f"the input rejects the record: {receipt.value}"))
+            )
 
     def _refuse_waiting(self) -> None:
         """Reject all queued records, and accepted ones that are not durable yet."""

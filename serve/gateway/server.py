@@ -158,7 +158,7 @@ class HttpServer:
             await self._server.serve([listener])
         except Exception as error:
             fields = event_fields("http-died", error=type(error).__name__)
-            log.critical("the HTTP server ends: unexpected error", exc_info=True, extra=fields)
+            log.critical("an unexpected error ends the HTTP server", exc_info=True, extra=fields)
             raise
         finally:
             starting.cancel()
