@@ -29,7 +29,7 @@ DROP_EVERY_S = 60.0
 """Interval in seconds at which segments beyond the size limit are removed."""
 
 DRAIN = 64
-"""Largest number of followers' messages that `FeedServer.handle_input` receives."""
+"""Largest number of followers' messages that a call of `FeedServer.handle_input` handles."""
 
 SYNC_EVERY_S = 1.0
 """Longest time in seconds until bundles without outputs are durable."""

@@ -46,7 +46,7 @@ ANSWERS_BYTES = 16 << 20
 """Limit of unsent answers in bytes; at this limit, questions wait."""
 
 DRAIN = 32
-"""Largest number of clients' messages that `QuestionServer.handle_input` receives."""
+"""Largest number of clients' messages that a call of `QuestionServer.handle_input` handles."""
 
 _COPY_FAILED = 1
 """Exit status of a copy whose job has failed."""

@@ -1,4 +1,4 @@
-"""Parameters of requests: declarations, from which they are parsed and described.
+"""Declarations of request parameters, for their parsing and for the OpenAPI description.
 
 Each parameter is declared once. The server uses the declarations to parse parameters and to reject
 unknown ones, and the OpenAPI description contains them.
