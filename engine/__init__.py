@@ -1,6 +1,6 @@
-"""Lowest layer of Driftline: everything that is independent of processes and sockets.
+"""Lowest layer of Driftline, which imports no other package of it and opens no sockets.
 
-Contains labels and key groups, the wire format and the messages, the flow and its operators,
-managed state, ordering, snapshot files, the contract of sources, and the reference interpreter that
-defines a flow's outputs. Imports no other package of Driftline.
+Contains labels and key groups, the wire format and the messages, flows and their operators, managed
+state, snapshots and storage, the contract of sources, policies, the reference interpreter that
+defines a flow's outputs, and the options and consoles that commands share (`engine.ui`).
 """

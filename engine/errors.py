@@ -11,7 +11,9 @@ DriftlineError
 |-- StateMismatch         a directory belongs to another run, flow, version or layout
 |-- NotPermitted          a key is missing, wrong, readable by others, or lacks a permission
 |-- SimulationFailed      a simulated run produced other outputs than the reference interpreter
-`-- Unavailable           a server, port or file cannot be reached
+`-- Unavailable           a server, port or file cannot be reached, or is in use
+
+Other packages and modules define further subclasses.
 """
 
 import re
@@ -116,7 +118,7 @@ class SimulationFailed(DriftlineError):
     """A simulated run stopped, or produced other outputs than the reference interpreter.
 
     Args:
-        text: The difference, and how to repeat it.
+        text: What went wrong, and how to repeat the run.
         seed: The seed of the run.
     """
 
@@ -126,7 +128,10 @@ class SimulationFailed(DriftlineError):
 
 
 def error_of(kind: str, text: str) -> DriftlineError:
-    """Rebuild an error that another process sent. `kind`: name of the class; `text`: its text."""
+    """Rebuild an error that another process sent. `kind`: name of its class; `text`: its text.
+
+    A direct subclass of DriftlineError keeps its class. Any other error becomes a DriftlineError.
+    """
     if kind == InputError.__name__:
         return InputError.from_text(text)
     classes = {cls.__name__: cls for cls in DriftlineError.__subclasses__()}

@@ -2,9 +2,9 @@
 
 The *watermark* of a source at a label is the largest event time of its records up to this label,
 minus the delay that the source allows; it is ENDED once the source has ended. The watermark of an
-operator is the minimum over the sources that reach the operator. A watermark is a function of the
-labelled input. So everything that depends on it is the same in each run: late records, windows,
-timers.
+operator is the minimum over the sources that reach the operator, without those that are idle or
+have ended (see `Clock.watermark`). A watermark is a function of the labelled input. So everything
+that depends on it is the same in each run: late records, windows, timers.
 
 Example: two sources, the first with an allowed delay of 5 microseconds.
 
@@ -42,13 +42,13 @@ from driftline.engine.labels import INFINITY, Label
 from driftline.engine.wire.codec import unpack
 
 LIMIT = 1 << 55
-"""Event times lie between -LIMIT and LIMIT: in the years 829 to 3111."""
+"""Event times lie between -LIMIT and LIMIT: in the years 828 to 3111."""
 
 TIMER_LIMIT = 1 << 57
 """Times of timers, such as the ends of windows, lie between -TIMER_LIMIT and TIMER_LIMIT."""
 
-_ZERO = 1 << 60
-"""Number in a label that stands for a timer's time 0."""
+_TIME_BASE = 1 << 60
+"""Added to times in the labels of timers, so that negative times become positive numbers."""
 
 ENDED = INFINITY
 """Watermark of a source that has ended; larger than every event time."""
@@ -73,11 +73,12 @@ back watermarks."""
 _SPECIAL = {END: ENDED, IDLE_MARK: IDLE, RESUMED_MARK: RESUMED}
 """Mark -> the event time that it stands for."""
 
-_NEGATIVE = 1 << 61
-"""Offset of the number in a label that stands for a negative event time."""
+_NEGATIVE_BASE = 1 << 61
+"""A label contains a negative event time as this plus the absolute value."""
 
-_TIMERS = 1 << 62
-"""Offset of the number in a label that stands for the timers of an operator."""
+_TIMER_BASE = 1 << 62
+"""The label of a timer contains the number of its operator plus this, where the labels of records
+contain the event time."""
 
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1}
 """Unit of a number -> microseconds."""
@@ -198,8 +199,8 @@ class EventTime(Struct, frozen=True):
     """Event times of a source, in microseconds.
 
     `unit`: unit of numbers; `max_delay`: allowed delay; `idle_after`: how long the source waits for
-    a record before it is idle; `tick`: interval of the marks with the time of day. `idle_after` and
-    `tick` are for sources of live records.
+    a record before it is idle; `tick`: interval of the marks with the current time. `idle_after`
+    and `tick` are for sources of live records.
     """
 
     unit: str
@@ -241,7 +242,7 @@ def event_time_of_mark(mark: msgpack.ExtType) -> int:
 
 def timestamped(label: Label, event_time: int) -> Label:
     """Return a label (time, front) with the event time as its third number."""
-    return (*label, event_time if event_time >= 0 else _NEGATIVE - event_time)
+    return (*label, event_time if event_time >= 0 else _NEGATIVE_BASE - event_time)
 
 
 def timer_label(
@@ -253,16 +254,16 @@ def timer_label(
     the vertex; `at`: the time for which the timer is set; `rank`: number that stands for the key;
     `number`: counts the timers of a key that fire for the same time; `event_time`: of the outputs.
     """
-    return (*root, _TIMERS + operator, _ZERO + at, rank, number, _ZERO + event_time)
+    return (*root, _TIMER_BASE + operator, _TIME_BASE + at, rank, number, _TIME_BASE + event_time)
 
 
 def is_fired(label: Label) -> bool:
-    """Return whether an element is the output of a timer.
+    """Return whether an element is the output of a timer. Precondition: it has an event time.
 
     The timer fired because the watermark moved at the root. Downstream operators handle the element
     with the watermark before this move, so that it is not late.
     """
-    return label[2] >= _TIMERS
+    return label[2] >= _TIMER_BASE
 
 
 def rank_of(packed_key: bytes) -> int:
@@ -274,11 +275,14 @@ def rank_of(packed_key: bytes) -> int:
 
 
 def event_time_of(label: Label) -> int:
-    """Return the event time of an element: that of its record, or of the timer that made it."""
+    """Return the event time of an element: that of its record, or of the timer that made it.
+
+    Precondition: the element has an event time.
+    """
     number = label[2]
-    if number >= _TIMERS:
-        return label[6] - _ZERO
-    return number if number < _NEGATIVE else _NEGATIVE - number
+    if number >= _TIMER_BASE:
+        return label[6] - _TIME_BASE
+    return number if number < _NEGATIVE_BASE else _NEGATIVE_BASE - number
 
 
 # Watermarks.
@@ -322,7 +326,7 @@ class Clock:
         """Record the event time of a record, or ENDED, IDLE or RESUMED (see `event_time_of_mark`).
 
         The caller may leave out a record whose event time is not larger than that of an earlier
-        record of the source.
+        record of the source. Records below the completed time are ignored.
         """
         if time >= self.completed and self.delays[front] is not None:
             self._recorded.append((time, front, event_time))
@@ -497,7 +501,8 @@ class Watermark:
     def first_root(self, at: int) -> Label:
         """Return the first root at which the watermark is at least `at`.
 
-        If the watermark was there at the last `reset`, this is (completed time at that moment, 0).
-        Precondition: the watermark reaches `at` below the completed time.
+        If the watermark was at least `at` already at the last `reset`, return (time, 0), where
+        `time` was the completed time at that moment. Precondition: the watermark reaches `at` below
+        the completed time.
         """
         return self._roots[bisect_left(self._values, at)] or (self._start, 0)

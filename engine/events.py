@@ -6,7 +6,7 @@ dict whose ``event`` names the event:
     >>> event_fields("recovery", incarnation=3, reason="node-1 has been restarted")
     {'fields': {'event': 'recovery', 'incarnation': 3, 'reason': 'node-1 has been restarted'}}
 
-`FailureLog` is for repeated failures, `RateLimitedLog` for events that others can cause at will.
+`FailureLog` is for repeated failures, `RateLimitedLog` for events that a peer can cause at will.
 Both take the time from their caller, so that protocol roles can use them.
 """
 
@@ -76,7 +76,7 @@ class FailureLog:
 
 
 class RateLimitedLog:
-    """Log lines about one kind of event: the first at once, then a count every `pause_s` at most.
+    """Log lines about one kind of event: the first at once, then at most one count per `pause_s`.
 
     The owner calls `log_if_due` periodically, with or without events, and `close` at the end.
     Invariant: each event is counted in exactly one line. There is at most one line per `pause_s`,

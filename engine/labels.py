@@ -1,11 +1,13 @@
 """Labels t(x): one total order over all elements of a run.
 
 A label is a flat tuple of integers ``(time, front, *path)``. `time` and `front` name the input
-element (the *root*) from which an element was made. `path` contains the child numbers between the
+element (the *root*) from which an element was made. If the source has event times, `path` begins
+with a number for the event time (`engine.event_time`). It contains the child numbers between the
 root and the element: an operator that may emit several outputs appends the output's number, and a
-vertex with several downstream edges appends the edge's number. Tuples compare lexicographically,
-so plain ``<`` on labels is the total order of the drifting state model (paper "Delivery,
-consistency, and determinism", section V: "order is maintained by t(x)").
+vertex with several downstream edges appends the edge's number. Timers and iterations append numbers
+of their own. Tuples compare lexicographically, so plain ``<`` on labels is the total order of the
+drifting state model (paper "Delivery, consistency, and determinism", section V: "order is
+maintained by t(x)").
 
     >>> root = (7, 0)
     >>> child(root, 2) < child(root, 3) < (8, 0)

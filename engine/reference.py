@@ -2,8 +2,9 @@
 
 It runs in one process and processes one element at a time in label order, without network,
 speculation or frames. It encodes and decodes payloads where nodes do so. The tests compare the
-engine with the interpreter, so the two share only the wire format, the form of stored values and
-the texts of failures. Users test their flows with the interpreter:
+engine with the interpreter, so the two share little code: labels, the wire format, the form of
+stored values, the contexts and timers that functions receive, and the texts of failures. Users test
+their flows with the interpreter:
 
     >>> from driftline.engine.flow.flow import Flow
     >>> flow = Flow("shout")
