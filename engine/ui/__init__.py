@@ -1,5 +1,5 @@
 """User interface that commands share: options, consoles, results and pictures.
 
-The commands of `deploy`, `pipeline` and `bench` share them, so that an option has one name and one
-help text, and all pictures have one style.
+The commands of several packages share them, so that an option has one name and one help text, and
+all pictures have one style.
 """

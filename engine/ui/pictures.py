@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".svg", ".pdf")
 
-# Okabe and Ito: colour-blind readers can distinguish them, also in grey.
+# Palette of Okabe and Ito: colour-blind readers can distinguish its colours, also in greyscale.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 INK = "#333333"
 POLICY_COLOURS = {
@@ -77,7 +77,7 @@ def _hide_top_and_right_lines(panel: Axes) -> None:
 
 
 def scale_by_decades(panel: Axes) -> None:
-    """Make the vertical axis logarithmic, with ticks 0.1, 1, 10, as latencies need."""
+    """Make the vertical axis logarithmic, with ticks 0.1, 1, 10, ... as plain numbers."""
     panel.set_yscale("log")
     panel.yaxis.set_major_formatter("{x:g}")
 

@@ -21,9 +21,10 @@ def write_json(file: Path | None, content: Mapping[str, object], indent: int | N
 
 @contextmanager
 def write_on_error(file: Path | None, failed: Mapping[str, object]) -> Iterator[None]:
-    """Remove the result of an earlier call. If the context raises an error, write it to the file.
+    """Remove the result of an earlier call. If the command fails, write the error to the file.
 
-    `failed`: fields to write beside `error`. Only a regular file is removed, not a pipe, say.
+    Only a DriftlineError or an OSError is written, but not a BrokenPipeError. `failed`: fields to
+    write beside `error`. Only a regular file is removed, not a pipe, for example.
     """
     if file is not None and file.is_file():
         _remove(file)
