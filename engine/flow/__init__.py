@@ -1,1 +1,1 @@
-"""Flows as users write them: graph, outline, plan, chains, loading, and digests of their code."""
+"""Flows: their streams and graph, outline, plan, chains, loading, and digests of their code."""

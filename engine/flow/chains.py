@@ -14,7 +14,7 @@ from driftline.engine.operators.steps import FailureReporter, FanOut, OutputRece
 from driftline.engine.texts import is_clock_time
 
 FUTURE_US = UNITS["s"] * 24 * 3600
-"""If the event time of a live record is further ahead of its arrival, it is probably wrong."""
+"""An event time that is this much later than the arrival of its record is probably wrong."""
 
 
 class Chains:
@@ -33,8 +33,9 @@ class Chains:
         self.failures = FailureReporter(barrier)
         self.owners = owners
         self.event_times: list[tuple[int, int, int]] = []
-        """(front, time, event time) of new marks, and of new records whose event time exceeds all
-        earlier ones of the source. The node empties the list."""
+        """(front, time, event time) of new records and marks whose event time exceeds all earlier
+        ones that this node received from the source, and of the marks of idle periods. The node
+        empties the list."""
         self._needs_event_times = bool(plan.waiting_ports)
         self._largest = [NEVER] * plan.fronts
         """Per front: the largest event time so far, in microseconds."""

@@ -63,7 +63,8 @@ ITEMS_MAX = 10_000
 covers the first items; of a longer set none, as sets have no order."""
 
 VALUES_MAX = 200_000
-"""Largest number of values that the digest of an operator covers; others count as their types."""
+"""Largest number of values that the digest of an operator covers. Of all further values, it covers
+only the types."""
 
 ITEM_VALUES_MAX = 1000
 """Largest number of values that the digest of one item of a set covers."""
@@ -116,7 +117,9 @@ class Code(Struct, frozen=True, array_like=True):
         """Log the values whose changes are not detected."""
         if self.unseen:
             fields = event_fields("changes-undetected", values=", ".join(self.unseen))
-            log.info("changes are not detected of: %s", ", ".join(self.unseen), extra=fields)
+            log.info(
+                "changes of these values are not detected: %s", ", ".join(self.unseen), extra=fields
+            )
 
 
 NO_CODE = Code()

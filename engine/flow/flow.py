@@ -98,7 +98,7 @@ class Flow(FlowGraph):
                 that of an earlier record. The watermark is this much behind the largest event time.
             idle_after: How long a live source may have no records before it is idle. An idle source
                 does not hold back the watermark of operators that other sources reach, too.
-            tick: Interval at which a live source moves its watermark to the time of day minus
+            tick: Interval at which a live source moves its watermark to the current time minus
                 `max_delay`, so that timers fire and windows end although no record arrives. Without
                 an `event_time`, the event time of a record is then the time of its arrival.
 

@@ -88,8 +88,8 @@ class FlowGraph:
         if len(inputs) != count:
             names = ", ".join(source.name for source in self.sources)
             raise FlowError(
-                f"flow {self.name!r} has {count} sources ({names}): give {count} inputs in this "
-                f"order, not {len(inputs)}"
+                f"flow {self.name!r} has {counted(count, 'source')} ({names}): give "
+                f"{counted(count, 'input')} in this order, not {len(inputs)}"
             )
 
     def check_nodes(self, nodes: int) -> None:
@@ -102,7 +102,7 @@ class FlowGraph:
             )
 
     def check_policy(self, policy: Policy) -> None:
-        """Raise FlowError if an operator needs an order that a policy does not keep."""
+        """Raise FlowError if the flow has an operator that a policy does not support."""
         waiting = [vertex for vertex in self.vertices if vertex.on_timer is not None]
         if waiting and not policy.ordered:
             raise FlowError(

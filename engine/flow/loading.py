@@ -34,8 +34,9 @@ def check_not_loading(call: str) -> None:
     """Raise LoadedAgain if a module that is being loaded makes this call, such as `run(...)`."""
     if _being_loaded:
         raise LoadedAgain(
-            f"{_being_loaded[-1]} calls {call} while it is loaded for the flow in it, as node "
-            'processes and commands do: put the call under `if __name__ == "__main__":`'
+            f"{_being_loaded[-1]} calls {call} while it is loaded for the flow in it. Node "
+            "processes and commands load the module, too: put the call under "
+            '`if __name__ == "__main__":`'
         )
 
 

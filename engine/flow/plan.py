@@ -110,9 +110,10 @@ def functions_follow(flow: Flow, vertex: Vertex) -> bool:
 
 
 def function_names(flow: Flow, entry: Vertex) -> list[str]:
-    """Return the names of the functions that a chain calls, as failures name them.
+    """Return names for the functions that a chain calls: those of their operators.
 
-    Includes the key functions of the operators after the chain, as the chain calls them first.
+    Includes the key functions of the keyed operators after the chain, which its shuffles call, as
+    "key of NAME". Leaves out keys that are fields.
     """
     chain = chain_of(flow, entry)
     successors = {
