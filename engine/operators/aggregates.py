@@ -214,14 +214,14 @@ class _ByTime(FieldAggregate):
 
 
 class First(_ByTime):
-    """Value of a field in the element with the smallest event time, the first one of several."""
+    """Value of a field in the element with the smallest event time; among equals, in the first."""
 
     def merge(self, one: Any, other: Any) -> Any:
         return one if not other or (one and one[0] <= other[0]) else other
 
 
 class Last(_ByTime):
-    """Value of a field in the element with the largest event time, the last one of several."""
+    """Value of a field in the element with the largest event time; among equals, in the last."""
 
     def merge(self, one: Any, other: Any) -> Any:
         return one if not other or (one and one[0] > other[0]) else other

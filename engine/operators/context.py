@@ -51,7 +51,8 @@ class Context:
 
     label: Label
     """Position of the element in the total order: the time of its record, the number of its source,
-    then the child numbers on the path from the record to the element."""
+    a number for the event time if the source has event times, then the child numbers on the path
+    from the record to the element (see `engine.labels`)."""
 
     key: Any
     """Key of the element, as decoded from the wire format: a sequence is a tuple."""
@@ -201,12 +202,12 @@ def _packed(value: object) -> tuple[bytes, str]:
     return data, ""
 
 
-_LIST = "a list arrives as a tuple: convert it with list(x)"
-_NAMED = (
+_LIST_HINT = "a list arrives as a tuple: convert it with list(x)"
+_NAMED_TUPLE_HINT = (
     "a NamedTuple arrives as a plain tuple: use a position, as in x[0], or rebuild the NamedTuple, "
     "as in Name(*x)"
 )
-_DICT = (
+_DICT_HINT = (
     "a subclass of dict arrives as a plain dict: use a key, as in x['key'], or rebuild the object, "
     "as in Name(x)"
 )
@@ -218,19 +219,19 @@ def hint_for(error: BaseException) -> str:
     Encoded values lose their class. Type checkers miss that: they know only the types that
     functions return.
     """
-    hint = _of_attribute(error) if type(error) is AttributeError else _of_item(error)
+    hint = _attribute_hint(error) if type(error) is AttributeError else _item_hint(error)
     return f" ({hint})" if hint else ""
 
 
-def _of_attribute(error: AttributeError) -> str:
+def _attribute_hint(error: AttributeError) -> str:
     if type(error.obj) is tuple:
-        return _LIST if hasattr(list, error.name or "") else _NAMED
-    return _DICT if type(error.obj) is dict else ""
+        return _LIST_HINT if hasattr(list, error.name or "") else _NAMED_TUPLE_HINT
+    return _DICT_HINT if type(error.obj) is dict else ""
 
 
-def _of_item(error: BaseException) -> str:
+def _item_hint(error: BaseException) -> str:
     """Return the hint for a list operation on a tuple, which only the error's text reveals."""
     if type(error) is not TypeError or not error.args:
         return ""
     prefixes = "'tuple' object does not support item", "'tuple' object doesn't support item"
-    return _LIST if str(error.args[0]).startswith(prefixes) else ""
+    return _LIST_HINT if str(error.args[0]).startswith(prefixes) else ""

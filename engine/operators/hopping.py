@@ -58,9 +58,9 @@ class HoppingWindowed(Windowed):
     def _set_timers(
         self, panes: OpenWindows, start: int, complete_until: int, timers: Timers
     ) -> None:
-        """Set the timers of the open windows of a new pane that have no other pane.
+        """Set the timers of those open windows of a new pane that have no other pane with elements.
 
-        Open windows with other panes have their timers already. `start`: of the pane;
+        The other open windows have their timers already. `start`: of the pane;
         `complete_until`: windows with an end up to this are complete.
         """
         size, every = self.windows.size, self.windows.every

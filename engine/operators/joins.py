@@ -149,8 +149,8 @@ class AsOfJoin(KeyedOperator):
     with the same event time, the last one in label order counts.
 
     A left element waits until the watermark has passed its event time. Right elements that no later
-    left element needs are dropped. As rows of windows arrive at the very record that moves the
-    watermark past them, `watermark_before` decides which ones are needed.
+    left element needs are dropped. A row of a window arrives at the record that moves the watermark
+    past the row's event time. So `watermark_before` decides which right elements are needed.
     """
 
     tolerance: int | None
@@ -268,7 +268,10 @@ def pairs_of_window(alone: tuple[int, ...]) -> Callable[[dict[str, Any]], list[P
 
 
 def broadcast_keys(copies: int) -> list[int]:
-    """Return one key for each of `copies` key groups, so that nodes have equally many."""
+    """Return the keys of the copies of a table: one for each key group of `copies` groups.
+
+    So nodes own nearly equal numbers of copies.
+    """
     return [
         next(key for key in count() if group_of(key, copies) == group) for group in range(copies)
     ]

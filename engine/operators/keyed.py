@@ -93,7 +93,8 @@ class Keyed:
         self.out_of_order = 0
         """Number of elements that arrived after a later element of their key was applied."""
         self.reapplied = 0
-        """How often an element was undone because of an earlier one, and applied again."""
+        """How often an element was undone because of an earlier element or tombstone, and applied
+        again."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         """Take a batch of elements."""
@@ -193,9 +194,12 @@ class Keyed:
 
         Precondition: the undo log has the batch's changes after the first `changes_before` ones. If
         the result is True, the operator from now on serialises its states, or copies its outputs,
-        so that user code cannot change the values of the next attempt. It copies outputs if they
-        contain a MapState, which the next element of the key changes, or, by encoding and decoding,
-        if another function of the chain gets them. If it is False, `frozen_results` is set.
+        so that user code cannot change the values of the next attempt. If the result is False,
+        `frozen_results` is set.
+
+        The operator begins to copy outputs if they contain a MapState, which the next element of
+        the key may change, or if another function of the chain receives them; then it copies by
+        encoding and decoding.
         """
         if self.must_serialise_states or not self.are_values_safe(self.undo_log[changes_before:]):
             serialise(self.table)

@@ -2,7 +2,7 @@
 
 An operator is one class. It declares its inputs and states (`takes_function`, `is_keyed`,
 `states`) and the labels of its outputs (`emits_many`). It makes the step that runs it
-(`make_step`), and defines its meaning in plain code that shares nothing with that step
+(`make_step`), and defines its meaning in plain code that shares little with that step
 (`apply_reference`).
 
 To add an operator: write its class, list it in `engine.operators.registry`, and give `Stream` or
@@ -47,7 +47,7 @@ class Operator:
     """Whether outputs are unchanged input elements. If one is invalid, the failure names the
     operator that made it, not this one."""
     user_sets_timers: ClassVar[bool] = False
-    """Whether the user's functions set the timers, so that one may be set again without end."""
+    """Whether the user's functions set the timers, and so may set a timer again without end."""
     loops: ClassVar[bool] = False
     """Whether some outputs return to the operator."""
     is_source: ClassVar[bool] = False
@@ -104,16 +104,17 @@ class KeyedOperator(Operator):
     Its step (`Speculative`, `TimedStep` or `ArrivalOrder`) calls the function for each element. If
     an element is out of order, `Speculative` undoes the later elements of the key and calls the
     function again for each of them. When the frontier advances, the step's methods `close` and
-    `settle` make the state changes below the frontier final. An operator that has other work to do
-    then makes a step with its own `close` and `settle`.
+    `settle` make the state changes below the frontier final. If an operator has other work to do
+    at these calls, its step overrides the two methods.
     """
 
     is_keyed = True
     states: ClassVar[tuple[State, ...]] = ()
     """States per key, if the user does not declare them."""
     apply: ClassVar[Callable[..., object]]
-    """Function if the user gives none: takes a payload and the states of its key, and returns the
-    output. With `emits_many`, it takes a Context first and returns an iterable of outputs."""
+    """Function of the vertex if the user gives none: takes a payload and the states of its key, and
+    returns the output. With `emits_many`, it takes a Context first and returns an iterable of
+    outputs."""
 
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
         encoder = OutputEncoder(vertex.name, vertex.fields, chain.functions_follow(vertex))
@@ -126,8 +127,9 @@ class KeyedOperator(Operator):
 class Vertex:
     """Operator in a flow.
 
-    `number`: its index in the flow; `inputs`: the numbers of the vertices before it; `function`,
-    `key`: the user's functions; `fields`: names of the items of its outputs.
+    `number`: its index in the flow; `inputs`: the numbers of the vertices before it; `function`:
+    the user's, or `KeyedOperator.apply`; `key`: the key function, if it is keyed; `fields`: names
+    of the items of its outputs.
     """
 
     number: int

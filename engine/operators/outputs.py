@@ -155,7 +155,7 @@ class Outbound:
         """(batch, encoded payloads); b"" for joined batches, which are not encoded yet."""
 
     def add(self, batch: Elements, packed: bytes) -> None:
-        """Append a batch, or join it with the last one if both are small.
+        """Append a batch, or join it with the last one if the result is small.
 
         `packed`: the encoded payloads.
         """

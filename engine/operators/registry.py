@@ -34,4 +34,5 @@ OPERATORS: tuple[type[Operator], ...] = (
     Lookup,
     Sink,
 )
-"""All operator classes, in the order in which errors list their kinds."""
+"""Operator classes of all kinds, in the order in which errors list the kinds. The classes of
+`engine.operators.hopping` are not in it: they have the kinds of `Windowed` and `Late`."""

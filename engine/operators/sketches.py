@@ -133,7 +133,7 @@ _ZERO = 1 << 31
 """Number of the bucket of zeros. Buckets of negative values have smaller numbers."""
 
 _EXPONENTS = 1100
-"""A number larger than the exponent of every float."""
+"""A number larger than the absolute value of the exponent of every float (see `frexp`)."""
 
 
 class Quantile(FieldAggregate):

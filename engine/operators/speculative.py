@@ -35,10 +35,11 @@ equal the settled state plus its elements in force, applied in label order; the 
 sent and not retracted are the results of the elements in force.
 
 Elements are stored per batch, in columns, in order of application. If the times of a batch are
-larger than all times so far, none of its elements is out of order, and this comparison is the whole
-cost of ordering. Otherwise the operator searches the applied batches for elements of the same keys
-with larger labels. An element that arrives after k such elements costs k undos, k + 1 applications,
-and one pass over the batches that contain larger labels.
+larger than all times so far, no applied element is later. If the keys in the batch are distinct,
+too, this comparison is the whole cost of ordering. If some times are not larger, the operator
+searches the applied batches for elements of the same keys with larger labels. An element that
+arrives after k such elements costs k undos, k + 1 applications, and one pass over the batches that
+contain larger labels.
 """
 
 from __future__ import annotations
@@ -321,9 +322,10 @@ class Speculative(Keyed):
     def _reclaim(self, frontier: int) -> None:
         """Drop keys with empty states, once `perhaps_empty` is large enough.
 
-        That is more than twice the number of unsettled elements: then most of these keys have no
-        unsettled element, and each key is checked about twice, however often `settle` runs. Keys
-        of elements that may still be undone stay, as the undo log refers to their states.
+        It is large enough if it has more than twice as many keys as there are unsettled elements.
+        Then most of these keys have no unsettled element, and each key is checked about twice,
+        however often `settle` runs. Keys of elements that may still be undone stay, as the undo log
+        refers to their states.
         """
         candidate_count = len(self.table.perhaps_empty)
         if candidate_count and candidate_count > 2 * sum(len(batch.keys) for batch in self.batches):
@@ -357,7 +359,7 @@ _Entry = tuple[Label, object, bool, object]
 
 
 class _Corrections:
-    """Tombstones and new outputs of a correction: those of the outputs that changed.
+    """Tombstones and new outputs of a correction, only for the outputs that change.
 
     `many`: whether a result is a list of outputs. An output that stays the same is not sent again.
     Otherwise the next operators would undo and repeat their work for it, and an iterating operator

@@ -33,7 +33,7 @@ Elements = tuple[Labels, Values, Signs]
 """A batch: labels, payloads, and signs (None: all are +1)."""
 
 BATCH_ELEMENTS_MIN = 16
-"""A batch with fewer elements is small; small batches are joined while the result is small, too."""
+"""A batch with fewer elements is small: senders and input queues join small batches."""
 
 
 class Step(Protocol):
@@ -167,9 +167,10 @@ class FanOut:
 
 
 def collect_outputs(outputs: object) -> Values:
-    """Return the outputs that a user function returned or yields, copied at the yield if mutable.
+    """Return the outputs that a user function returned or yields, as a list.
 
-    Raises TypeError if the function returned no iterable, or a single output: a text or a dict.
+    A mutable output is copied when it is yielded, as the function may change it later. Raises
+    TypeError if `outputs` is not iterable, or is a text, bytes or mapping: that is one output.
     """
     if isinstance(outputs, (list, tuple)):
         return list(outputs)

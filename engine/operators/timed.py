@@ -254,9 +254,9 @@ class TimedStep(Speculative):
         return batch
 
     def freeze_results(self, results: Values) -> Values:
-        """Return the same list if no function can change the results, else a copy.
+        """Return the same list if no function can change the results, else a copy of the list.
 
-        Nothing else is frozen, as results are not stored.
+        The outputs in it are not frozen, as results are not stored.
         """
         outputs = [*chain.from_iterable(result for result in results if type(result) is list)]
         return results if are_immutable(outputs, self.encoder.functions_follow) else results[:]

@@ -60,7 +60,8 @@ def no_outputs(context: TimedContext, timer: Timer, *states: object) -> tuple[()
 
 
 FIRINGS_AT_END_MAX = 1000
-"""Timers that the firing timers of a key may set at the end of the input."""
+"""Maximum number of firings of a key at the end of the input, beyond one for each timer that is set
+when the first timer fires there."""
 
 
 class EndlessTimers:
@@ -72,7 +73,7 @@ class EndlessTimers:
     def check(self, name: str, others: int) -> None:
         """Record that a timer of the key fires at the end; `others`: its other timers.
 
-        Raises RuntimeError if firing timers have set more than `FIRINGS_AT_END_MAX` timers.
+        Raises RuntimeError if more timers fire than `FIRINGS_AT_END_MAX` allows.
         """
         if self._firings_left is None:
             self._firings_left = others + FIRINGS_AT_END_MAX
@@ -122,8 +123,9 @@ class Timers:
 
         Raises:
             TypeError: The name is not a text, or not exactly one of `at` and `after` is given.
-            ValueError: `at` is not a time; a firing timer sets a timer that is not later; or the
-                name is reserved.
+            ValueError: `at` is not a time, or the time is out of range; a firing timer sets a timer
+                that is not later; or the name is reserved.
+            FlowError: `after` is not a duration.
         """
         if not isinstance(name, str):
             raise TypeError(f"the name of a timer is a text, not {name!r:.100}")
@@ -186,7 +188,7 @@ class TimedContext(Context):
 
     watermark_before: int
     """Watermark before the record of the label. The rows of windows that this record completes have
-    at least this event time."""
+    at least this event time, if the windows allow no lateness."""
 
     count_late: Callable[[int], None]
     """Counts an element that is too late for its windows; takes the time of its label."""

@@ -46,7 +46,7 @@ class Windows:
 
 
 class Tumbling(Windows):
-    """Windows of one size that follow each other without a gap, from 1970 on (UTC).
+    """Windows of one size that follow each other without a gap, aligned to 1970-01-01 (UTC).
 
     Args:
         size: Length of a window.
@@ -70,8 +70,8 @@ class Hopping(Windows):
 
     Args:
         size: Length of a window.
-        every: Distance between the starts of two windows. If it is larger than the size, elements
-            in the gaps belong to no window; they change no row, and are not late.
+        every: Distance between the starts of consecutive windows. If it is larger than the size,
+            elements in the gaps belong to no window; they change no row, and are not late.
 
     Raises:
         FlowError: A duration is invalid, or an element would be in more than 1000 windows.
