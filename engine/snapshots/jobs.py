@@ -23,9 +23,9 @@ from driftline.engine.wire.role import DurableJob
 class StoreSnapshot(DurableJob, frozen=True):
     """Job: make a part durable. Result: None.
 
-    `segments`: key group -> segment; a new part has only the key `ALL_GROUPS`. `meta`: the part's
-    metadata. `number`: the snapshot's number, unique only within `snapshot_incarnation`: a later
-    incarnation may reuse it.
+    `segments`: key group -> segment; a part that a node writes has only the key `ALL_GROUPS`.
+    `meta`: the part's metadata. `number`: the snapshot's number, unique only within
+    `snapshot_incarnation`: a later incarnation may reuse it.
     """
 
     what: ClassVar[str] = "write its part of a snapshot"

@@ -13,8 +13,7 @@ A run that starts from a savepoint counts outputs below T as delivered (t_last i
 running checksum of its outputs starts at 0.
 
 The name of an operator identifies its state, so a flow whose other operators differ can start from
-the savepoint
-(`engine.snapshots.savepoint_mapping`).
+the savepoint (`engine.snapshots.savepoint_mapping`).
 """
 
 from __future__ import annotations
@@ -60,7 +59,8 @@ class Savepoint(Struct, frozen=True):
     inputs: Mapping[str, bool] = field(default_factory=dict)
     """Source -> whether its records are numbered from 1; omitted if unknown."""
     event_times: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Source -> its event time (`engine.event_time.Clock.as_of`); {} if the flow needs none."""
+    """Source -> (largest event time, status) as of `time` (`engine.event_time.Clock.as_of`); {} if
+    the flow needs no event times."""
 
     def event_times_of(self, flow: Flow) -> tuple[tuple[int, int], ...]:
         """Return the event times of a flow's sources, as in a snapshot; NEVER for a new source."""

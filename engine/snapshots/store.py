@@ -1,10 +1,11 @@
 """Snapshot store of a node: parts of snapshots in a key-value store, checked when read.
 
 Keys are ``(snapshot, key group)``, values are segments. The key with key group META holds the
-metadata of a part, the checksums of its segments and the number of the previous part; one more
-record holds the number of the newest part. So both damage and loss are detected. A part is written
-atomically, and only merging replaces it. A node whose newest part belongs to an uncommitted
-snapshot rolls back by deleting this part.
+metadata of a part, the checksums of its segments and the number of the previous part. The record
+NEWEST holds the number of the newest part. So both damage and loss are detected. (The record
+VACATED is for nodes that join in a rescaling.) A part is written atomically, and only merging
+replaces it. A node whose newest part belongs to an uncommitted snapshot rolls back by deleting this
+part.
 
 If a read fails for a temporary reason, it raises Unavailable, and the caller retries.
 
@@ -286,7 +287,10 @@ class PartStore:
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part}: {error}") from None
 
     def _continue_merge(self, job: MergeParts) -> bool:
-        """Begin a merge, or do its next step (all with `merge_all`). Return whether any is left."""
+        """Begin a merge, or do its next step; with `merge_all`, do all steps.
+
+        Return whether steps are left.
+        """
         if self._merge_steps is None:
             self._merge_steps = self._merge_in_steps(job.previous)
         for _ in self._merge_steps:
@@ -296,7 +300,7 @@ class PartStore:
         return False
 
     def _merge_in_steps(self, last: int) -> Iterator[None]:
-        """Merge parts up to `last`, in steps, if there are many: the newest ones of similar sizes.
+        """If there are many parts up to `last`, merge the newest ones of similar sizes, in steps.
 
         The merged part gets the number of the newest of these parts, whose snapshot stays loadable.
         """
@@ -364,7 +368,7 @@ def as_part(
 
 
 def part_of(key: bytes) -> int:
-    """Return the number of the part that a key belongs to."""
+    """Return the number of the part that a key belongs to; 0 for NEWEST and VACATED."""
     number: int = _KEY.unpack(key)[0]
     return number
 
