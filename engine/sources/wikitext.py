@@ -10,7 +10,7 @@ Independent of the language: files, categories and links to other wikis are reco
 
 Cost: each pass is linear in the text, even for unclosed or malicious markup. To ensure this, no
 regular expression scans text twice: quantifiers are bounded, possessive, or end at the character at
-which the next match link_starts.
+which the next match starts.
 """
 
 import html
