@@ -41,7 +41,8 @@ class Changelog:
     def __init__(self, operator: str, declared: Sequence[State]) -> None:
         self.operator = operator
         self._columnar = len(declared) == 1 and not declared[0].overwrites
-        """Whether the changes of a large batch become a chunk: only if there is one state."""
+        """Whether the changes of a large batch become a chunk: only if there is one state, and not
+        every change overwrites it."""
         self._chunks: list[bytes] = []
         self.bytes = 0
         """Size of the encoded changes, in bytes."""

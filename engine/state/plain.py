@@ -27,7 +27,7 @@ from driftline.engine.wire.codec import is_a, unpack
 
 
 class Undo(list[Callable[[], object]]):
-    """A function for each change of the current element, in order, which undoes the change."""
+    """Functions that undo the changes of the current element: one for each change, in order."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -3,9 +3,9 @@
 A function may change its argument, store a reference to it, or change an output after returning it.
 So the engine stores a value that it needs again in a form to which no function has a reference:
 
-- *arguments*: an argument that contains a dict is stored as bytes and decoded for each application
-  (`freeze_arguments`, `thaw_argument`); all other values decoded from the wire format are
-  immutable;
+- *arguments*: if an argument of a batch contains a dict, all its arguments are stored as bytes and
+  decoded for each application (`freeze_arguments`, `thaw_argument`); all other values decoded from
+  the wire format are immutable;
 - *state values*: a mutable value is stored as bytes, and each `get` decodes a fresh copy (`freeze`,
   `thaw`), in which lists are lists and tuples are tuples;
 - *outputs*: an output that is needed again, or that goes to two branches, is copied
