@@ -1,1 +1,1 @@
-"""Storage: append-only logs of checksummed frames, LMDB, and marks of a run's directories."""
+"""Storage: append-only logs of checksummed frames, LMDB, and the owners of directories."""

@@ -31,7 +31,8 @@ DAMAGE = (
     lmdb.PageNotFoundError,
     lmdb.VersionMismatchError,
 )
-"""Errors that mean damage: a retry cannot help. After other errors of LMDB, a retry may help."""
+"""Errors that mean damage: a retry cannot help. After other errors of LMDB except PanicError, a
+retry may help."""
 
 DATA, LOCKS = "data.mdb", "lock.mdb"
 

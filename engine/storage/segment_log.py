@@ -70,7 +70,8 @@ def framed(payload: bytes, number: int, offset: int, durable: int) -> bytes:
 def payload_at(file: BinaryIO, number: int, offset: int, end: int) -> bytes | None:
     """Return the payload of the frame at `offset`; None if it is not valid.
 
-    `end`: the offset up to which the file may be read. Precondition: its position is `offset`.
+    `end`: the offset up to which the file may be read. Precondition: the position of `file` is
+    `offset`.
     """
     head = file.read(HEAD_BYTES) if offset + HEAD_BYTES <= end else b""
     if len(head) < HEAD_BYTES:
