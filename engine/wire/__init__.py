@@ -1,1 +1,1 @@
-"""Wire format: the codec, labels in columns, messages, bundles, and numbered channels."""
+"""Wire format: the codec, labels in columns, messages, addresses, bundles, numbered channels."""

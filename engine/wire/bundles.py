@@ -2,7 +2,7 @@
 
 A frontier is a time, so the outputs of one time always leave together. Therefore the sequence of
 blobs does not depend on bundle boundaries, and one running checksum over the blobs detects a replay
-with other outputs.
+with other outputs. Under a policy without label order, a blob contains the outputs of one batch.
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class Item(Struct, frozen=True):
     """Output of a flow."""
 
     label: Label
-    """(time of the record, number of the source, *child numbers), see `engine.labels`."""
+    """(time of the record, number of the source, *path), see `engine.labels`."""
     sink: int
     """The number of its sink in the flow, from 0; -1 for a dead letter."""
     value: object
@@ -43,10 +43,10 @@ def item_time(item: Item) -> int:
 def to_blob(
     labels: Labels, sinks: int | Sequence[int], values: Sequence[object], packed: bytes = b""
 ) -> bytes:
-    """Encode the outputs of one time in the given order: a label, a sink and a value for each.
+    """Encode outputs as a blob, in the given order: a label, a sink and a value for each.
 
-    `sinks`: one number if all outputs have the same sink. `packed`: the values by `pack_rows`, if
-    they are packed already; `values` is then ignored. Raises PayloadError.
+    `sinks`: one number if all outputs have the same sink. `packed`: the result of `pack_rows` for
+    the values, if they are packed already; `values` is then ignored. Raises PayloadError.
     """
     if not isinstance(sinks, int) and sinks.count(sinks[0]) == len(sinks):
         sinks = sinks[0]  # a list and a single number must give equal bytes

@@ -89,7 +89,7 @@ def unpack(data: bytes) -> object:
 
 
 def unpack_foreign(data: bytes) -> object:
-    """Decode bytes of an untrusted sender, in time bounded by their number.
+    """Decode bytes of an untrusted sender, in time proportional to the number of bytes.
 
     An attacker can construct sequences with equal hashes: a dict with 10,000 such keys takes a
     second. So this function rejects sequences as keys. Hashes of texts and bytes depend on a

@@ -61,9 +61,9 @@ Outgoing = list[tuple[str, Message]]
 
 
 class MessageHeader(NamedTuple):
-    """The sender, its incarnation, and the message's number on the channel, from 1.
+    """The sender, its incarnation, and the message's number on the channel (`engine.wire.role`).
 
-    A control message contains the epoch instead of the number.
+    A control message contains the newest epoch that the sender knows instead of the number.
     """
 
     sender: str

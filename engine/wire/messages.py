@@ -2,10 +2,11 @@
 
 An ordinary message has a sequence number on its channel and belongs to one incarnation. A *control*
 message (`ControlMessage`) is outside these numbered channels: it starts, ends or monitors
-incarnations, or one of its ends (a consumer, an agent, a status poller, the master before a start)
-takes no part in one. Control messages are idempotent. A role never drops one because of its order
-or its incarnation; a control message that concerns one incarnation has a field for it. Instead of a
-sequence number, its header contains the epoch of the newest master known to the sender.
+incarnations, or its sender or receiver (a consumer, an agent, a status poller, the master before a
+start) takes no part in one. Control messages are idempotent. A role never drops one because of its
+order or its incarnation; a control message that concerns one incarnation has a field for it.
+Instead of a sequence number, its header contains the epoch of the newest master known to the
+sender.
 
 Each message class names the roles that send it. Processes of one machine trust each other. Between
 hosts, each message comes with the key of its sender (`deploy.runtime.sockets.zap`). A key may send

@@ -42,7 +42,7 @@ class DurableJob(Struct, frozen=True):
 
 
 class Role:
-    """Base of node, front, master and consumer server."""
+    """Base of all roles: node, front, master, consumer server, status poller, ..."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -152,9 +152,10 @@ class Role:
         raise NotImplementedError
 
     def admits(self, header: MessageHeader) -> bool:
-        """Return whether to handle a control message: not from a master if a later one is known.
+        """Return whether to handle a control message. False if its sender is an earlier master.
 
-        Raises MalformedMessage for an impossible epoch.
+        A message of a later master makes this role follow it. Raises MalformedMessage for an
+        impossible epoch.
         """
         if header.sender != MASTER:
             return True
