@@ -231,7 +231,8 @@ class Stream(Generic[T_co]):
             A stream of pairs (left, right); None in place of a missing partner.
 
         Raises:
-            FlowError: An argument is invalid, a source has no event time, or the name is taken.
+            FlowError: An argument is invalid, or the name is taken. A source without an event time
+                raises it when the flow is loaded or run.
         """
         if how not in HOW:
             raise FlowError(f"join: how is {how!r}, but must be one of {', '.join(HOW)}")
@@ -275,7 +276,8 @@ class Stream(Generic[T_co]):
             has passed its event time; right is None if there was no such element.
 
         Raises:
-            FlowError: An argument is invalid, a source has no event time, or the name is taken.
+            FlowError: An argument is invalid, or the name is taken. A source without an event time
+                raises it when the flow is loaded or run.
         """
         tolerance_us = None if tolerance is None else parse_duration(tolerance, "as_of: tolerance")
         operator = AsOfJoin(tolerance_us)
@@ -399,7 +401,7 @@ class Stream(Generic[T_co]):
 
         def __getattr__(self, name: str) -> object:
             """Raise FlowError for a keyed operator, as a state needs a key."""
-            if name not in _KEYED:
+            if name not in _KEYED_METHODS:
                 raise AttributeError(f"a stream has no {name!r}")
             raise FlowError(
                 f"{name} after {self.vertex.name!r} needs a key: put .key_by(...) before it"
@@ -596,11 +598,11 @@ class KeyedStream(Generic[K, T]):
 
         def __getattr__(self, name: str) -> object:
             """Raise FlowError for a stateless operator: a keyed stream has only keyed ones."""
-            if name not in _NOT_KEYED:
+            if name not in _UNKEYED_METHODS:
                 raise AttributeError(f"a keyed stream has no {name!r}")
             raise FlowError(
-                f".key_by(...) after {self.stream.vertex.name!r} needs {_or_list(_KEYED)} next: "
-                f"put .{name} before .key_by, or after that operator"
+                f".key_by(...) after {self.stream.vertex.name!r} needs {_or_list(_KEYED_METHODS)} "
+                f"next: put .{name} before .key_by, or after that operator"
             )
 
     def _add_keyed(
@@ -719,8 +721,10 @@ class WindowedStream(Generic[K, T]):
         )
 
 
-_KEYED = [*dict.fromkeys(each.kind for each in OPERATORS if hasattr(KeyedStream, each.kind))]
-_NOT_KEYED = ["key_by", *(each.kind for each in OPERATORS if hasattr(Stream, each.kind))]
+_KEYED_METHODS = [
+    *dict.fromkeys(each.kind for each in OPERATORS if hasattr(KeyedStream, each.kind))
+]
+_UNKEYED_METHODS = ["key_by", *(each.kind for each in OPERATORS if hasattr(Stream, each.kind))]
 
 
 def _or_list(kinds: Sequence[str]) -> str:
