@@ -114,13 +114,13 @@ class Sum(FieldAggregate):
         if isinstance(value, int):
             return _in_64_bits(accumulator[0] + value), accumulator[1]
         if isinstance(value, float):
-            return accumulator[0], _with(accumulator[1], value)
+            return accumulator[0], _add_exactly(accumulator[1], value)
         raise TypeError(f"{type(self).__name__} of {value!r:.100}, which is not a number")
 
     def merge(self, one: Partials, other: Partials) -> Partials:
         floats = one[1]
         for value in other[1]:
-            floats = _with(floats, value)
+            floats = _add_exactly(floats, value)
         return _in_64_bits(one[0] + other[0]), floats
 
     def result(self, accumulator: Partials) -> Any:
@@ -159,7 +159,7 @@ def _in_64_bits(total: int) -> int:
     return total
 
 
-def _with(floats: tuple[float, ...], value: float) -> tuple[float, ...]:
+def _add_exactly(floats: tuple[float, ...], value: float) -> tuple[float, ...]:
     """Add a float to a sum without rounding (Shewchuk, Adaptive precision arithmetic, 1997)."""
     if not isfinite(value) or not all(map(isfinite, floats)):
         return (sum(floats) + value,)

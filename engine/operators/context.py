@@ -186,7 +186,7 @@ def format_full(value: object) -> str:
     return strip_addresses(safe_repr(_REPR.repr if must_shorten else repr, value))
 
 
-_NOTHING = pack_payload((None,))
+_PACKED_NONE = pack_payload((None,))
 
 
 def _packed(value: object) -> tuple[bytes, str]:
@@ -196,9 +196,9 @@ def _packed(value: object) -> tuple[bytes, str]:
         data = pack_payload((value,))
         unpack(data)  # the packer accepts one level more than the unpacker
     except (PayloadError, MalformedMessage):
-        return _NOTHING, format_short(value)
+        return _PACKED_NONE, format_short(value)
     if len(data) > RECORD_BYTES_MAX + 1:
-        return _NOTHING, format_short(value)
+        return _PACKED_NONE, format_short(value)
     return data, ""
 
 

@@ -66,14 +66,14 @@ class ApproximateCountDistinct(FieldAggregate):
 
     def add(self, accumulator: bytes, element: Any) -> bytes:
         value = canonical_bytes(self.get(element))
-        return self._with(accumulator, blake2b(value, digest_size=_HASH_BYTES).digest())
+        return self._add_hash(accumulator, blake2b(value, digest_size=_HASH_BYTES).digest())
 
     def merge(self, one: bytes, other: bytes) -> bytes:
         if len(one) == len(other) == self.registers:
             return bytes(map(max, one, other))
         longer, shorter = (one, other) if len(one) > len(other) else (other, one)
         for hashed in _hashes(shorter):
-            longer = self._with(longer, hashed)
+            longer = self._add_hash(longer, hashed)
         return longer
 
     def result(self, accumulator: bytes) -> int:
@@ -92,7 +92,7 @@ class ApproximateCountDistinct(FieldAggregate):
         total += self.registers * sigma
         return round(self.registers * self.registers / (2 * _LN_2 * total))
 
-    def _with(self, accumulator: bytes, hashed: bytes) -> bytes:
+    def _add_hash(self, accumulator: bytes, hashed: bytes) -> bytes:
         """Return the accumulator with the hash of a value."""
         if len(accumulator) == self.registers:
             index, rank = self._register(hashed)

@@ -159,7 +159,7 @@ class TimedStep(Speculative):
         elements below the frontier have arrived, and the clock is complete up to it. `room`: the
         approximate limit on the number of elements.
         """
-        self._until, self._ready = self._cut(frontier, room)
+        self._until, self._ready = self._take_waiting(frontier, room)
         return [label for label, _ in self._ready], [value for _, value in self._ready]
 
     def apply_taken(self) -> None:
@@ -270,7 +270,7 @@ class TimedStep(Speculative):
         batch.results.append(result)
         batch.ends.append(len(self.undo_log))
 
-    def _cut(self, frontier: int, room: int) -> tuple[int, list[tuple[Label, object]]]:
+    def _take_waiting(self, frontier: int, room: int) -> tuple[int, list[tuple[Label, object]]]:
         """Remove the next elements from `_waiting`, without those that tombstones retract.
 
         Returns (until, elements): these are all elements below `until`, in label order.
