@@ -77,9 +77,12 @@ class Fitted(Struct, frozen=True):
 
     def segment(self, group: int) -> bytes:
         """Return the state of all operators for a key group. Raises SnapshotDamaged."""
-        return b"".join(self._of(group, name, restored) for name, restored in self.restored.items())
+        return b"".join(
+            self._operator_segment(group, name, restored)
+            for name, restored in self.restored.items()
+        )
 
-    def _of(self, group: int, name: str, restored: RestoredState) -> bytes:
+    def _operator_segment(self, group: int, name: str, restored: RestoredState) -> bytes:
         segment = self.savepoint.segment(group, restored.old_operator)
         if restored.is_unchanged:
             return segment
@@ -133,7 +136,7 @@ class _Fitting(Struct):
             raise StateMismatch(
                 f"savepoint {self.savepoint.path} does not fit flow {self.current.flow!r}:{lines}"
             )
-        notes = [f"{text} starts empty" for text in self._empty()]
+        notes = [f"{text} starts empty" for text in self._starting_empty()]
         notes += [f"{text} is dropped" for text in self.dropped]
         removed = [name for name in inputs if name not in self.current.sources]
         notes += [f"source {name!r} is no longer in the flow" for name in removed]
@@ -221,7 +224,7 @@ class _Fitting(Struct):
         current = [(each.kind, each.name, *each.inputs) for each in self.current.operators[:end]]
         return before == current
 
-    def _empty(self) -> list[str]:
+    def _starting_empty(self) -> list[str]:
         """Return the operators and states that start empty and were not empty before."""
         texts = []
         for operator in self.current.operators:
