@@ -194,7 +194,10 @@ class RetainedSource:
 
 
 class QueueSource(RetainedSource):
-    """Live source of records that the same process adds; their times are 1, 2, ..."""
+    """Live source of records that the same process adds.
+
+    Their times are 1, 2, ..., without those that `advance_to` skips.
+    """
 
     def __init__(self, name: str = "queue") -> None:
         self.name = name
