@@ -4,10 +4,10 @@ A user declares a state once. The user function receives the state of the curren
 argument of the same class. The type of the values is in the declaration,
 ``MapState[str, int]("postings")``, or in the annotation of the argument: ``MapState("postings")``.
 
-Every mutation appends one change ``(state, slot, old, new)`` to the undo log of the operator, in
-O(1). Read backwards, the changes undo an element that was applied too early. Read forwards, once
-the element is final, they are exactly the rows that a snapshot writes. So neither a roll-back nor a
-snapshot copies a state.
+Every mutation appends its changes ``(state, slot, old, new)`` to the undo log of the operator:
+usually one, in O(1). Read backwards, the changes undo an element that was applied too early. Read
+forwards, once the element is final, they are exactly the rows that a snapshot writes. So neither a
+roll-back nor a snapshot copies a state.
 
 Immutable values (None, bool, int, float, str, bytes and tuples of these) are stored as they are. An
 in-place change of a list or a dict would bypass the undo log. So once an operator stores one, its
