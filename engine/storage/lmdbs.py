@@ -79,7 +79,7 @@ def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Enviro
     _allocate(path / LOCKS)
     env = lmdb.open(str(path), map_size=map_size, max_dbs=max_dbs)
     try:
-        length = _length(env)
+        length = _used_bytes(env)
         if (path / DATA).stat().st_size < length:
             os.truncate(path / DATA, length)
         sync_directory(path)
@@ -99,7 +99,7 @@ def _allocate(locks: Path) -> None:
         os.close(file)
 
 
-def _length(env: lmdb.Environment) -> int:
+def _used_bytes(env: lmdb.Environment) -> int:
     """Return the size of all pages ever used, in bytes."""
     pages: int = env.info()["last_pgno"] + 1
     return pages * env.stat()["psize"]
