@@ -84,7 +84,7 @@ class Lock:
     """
 
     def __init__(self, path: Path, in_use_text: str, *, wait_s: float = 0.0) -> None:
-        """Lock the file at `path`; wait for another holder `wait_s` seconds at most.
+        """Lock the file at `path`; wait at most `wait_s` seconds until another holder releases it.
 
         Raises InUse with the text `in_use_text` if the lock is still held then, and OSError.
         """

@@ -49,14 +49,14 @@ class ListSource:
 
 
 ID_STRIDE = 2**40
-"""Increase of an integer id per round, larger than every id; enough for 2**22 rounds."""
+"""Increase of an integer id per round; larger ids are not repeated. Enough for 2**22 rounds."""
 
 
 class Repeated:
     """Source that repeats another source's records, round after round, up to time `documents`.
 
     Precondition: the source's times are 1, 2, ... The times continue from round to round. Ids stay
-    unique and of their type: in round k a text ends with `~k`, and a number is larger by
+    unique and of their type: in round k > 1 a text ends with `~k`, and a number is larger by
     (k - 1) * 2**40. Bad records are repeated, too, and count as documents.
     """
 

@@ -45,9 +45,8 @@ def reason(error: lmdb.Error | OSError) -> str:
     if isinstance(error, OSError):
         return error.strerror or str(error)
     text = str(error).partition(": ")[2] or str(error)
-    if text == os.strerror(
-        errno.EIO
-    ):  # LMDB also reports EIO if the disk stored only part of a page
+    # LMDB also reports EIO if the disk stored only part of a page.
+    if text == os.strerror(errno.EIO):
         return f"{os.strerror(errno.ENOSPC)}, or the disk fails ({text})"
     return text
 

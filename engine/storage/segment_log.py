@@ -179,9 +179,8 @@ class SegmentLog:
             with self._translate_errors():
                 for draft in directory.glob(".segment-*"):
                     draft.unlink()
-                sync_directory(
-                    directory
-                )  # the names that are read next must survive a power failure
+                # The names that are read next must survive a power failure.
+                sync_directory(directory)
                 self._numbers = numbers_in(directory)
                 if not self._numbers:
                     self._begin(0, first_header)

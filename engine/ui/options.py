@@ -145,8 +145,8 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
 
     While the command runs, the file does not exist. If the command fails, the file contains the
     text of the error as `error`, and the fields `failed`. If an argument is wrong, the file has
-    only `error` (`write_usage_error`). For an unknown option, or after an immediate signal, no file
-    is written.
+    only `error` (`write_usage_error`). For an unknown option, or after a signal that ends the
+    process at once, no file is written.
     """
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:

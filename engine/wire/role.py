@@ -61,7 +61,7 @@ class Role:
         self.malformed = 0
         """Number of dropped malformed messages."""
         self.obstacles: dict[str, str] = {}
-        """What blocks this role -> a sentence with the place and the reason. The key is the class of
+        """What blocks this role -> a sentence with the place and the reason. A key is the class of
         a failed job that is being retried, or a name such as "consumer"."""
         self._sent: dict[str, int] = {}
         """Receiver -> sequence number of the last message sent to it."""
