@@ -130,7 +130,8 @@ class SimulationFailed(DriftlineError):
 def error_of(kind: str, text: str) -> DriftlineError:
     """Rebuild an error that another process sent. `kind`: name of its class; `text`: its text.
 
-    A direct subclass of DriftlineError keeps its class. Any other error becomes a DriftlineError.
+    A direct subclass of DriftlineError, except SimulationFailed, keeps its class. Any other error
+    becomes a DriftlineError.
     """
     if kind == InputError.__name__:
         return InputError.from_text(text)

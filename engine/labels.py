@@ -2,7 +2,7 @@
 
 A label is a flat tuple of integers ``(time, front, *path)``. `time` and `front` name the input
 element (the *root*) from which an element was made. If the source has event times, `path` begins
-with a number for the event time (`engine.event_time`). It contains the child numbers between the
+with a number for the event time (`engine.event_time`). Then come the child numbers between the
 root and the element: an operator that may emit several outputs appends the output's number, and a
 vertex with several downstream edges appends the edge's number. Timers and iterations append numbers
 of their own. Tuples compare lexicographically, so plain ``<`` on labels is the total order of the

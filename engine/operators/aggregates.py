@@ -214,14 +214,14 @@ class _ByTime(FieldAggregate):
 
 
 class First(_ByTime):
-    """Value of a field in the element with the smallest event time; among equals, in the first."""
+    """Value of a field in the element with the smallest event time; the first of several such."""
 
     def merge(self, one: Any, other: Any) -> Any:
         return one if not other or (one and one[0] <= other[0]) else other
 
 
 class Last(_ByTime):
-    """Value of a field in the element with the largest event time; among equals, in the last."""
+    """Value of a field in the element with the largest event time; the last of several such."""
 
     def merge(self, one: Any, other: Any) -> Any:
         return one if not other or (one and one[0] > other[0]) else other

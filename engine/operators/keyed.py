@@ -198,8 +198,8 @@ class Keyed:
         `frozen_results` is set.
 
         The operator begins to copy outputs if they contain a MapState, which the next element of
-        the key may change, or if another function of the chain receives them; then it copies by
-        encoding and decoding.
+        the key may change, or if another function of the chain receives them. In the second case,
+        it copies by encoding and decoding.
         """
         if self.must_serialise_states or not self.are_values_safe(self.undo_log[changes_before:]):
             serialise(self.table)

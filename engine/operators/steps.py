@@ -170,7 +170,7 @@ def collect_outputs(outputs: object) -> Values:
     """Return the outputs that a user function returned or yields, as a list.
 
     A mutable output is copied when it is yielded, as the function may change it later. Raises
-    TypeError if `outputs` is not iterable, or is a text, bytes or mapping: that is one output.
+    TypeError if `outputs` is not iterable, or is a text, bytes or a mapping: a single output.
     """
     if isinstance(outputs, (list, tuple)):
         return list(outputs)

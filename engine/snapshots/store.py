@@ -300,7 +300,7 @@ class PartStore:
         return False
 
     def _merge_in_steps(self, last: int) -> Iterator[None]:
-        """If there are many parts up to `last`, merge the newest ones of similar sizes, in steps.
+        """Merge the newest parts of similar sizes, in steps, if there are many parts up to `last`.
 
         The merged part gets the number of the newest of these parts, whose snapshot stays loadable.
         """
