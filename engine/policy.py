@@ -118,9 +118,9 @@ POLICIES = {
 def get_policy(name: str, ordering: str = "speculative") -> Policy:
     """Return the policy with this name; `ordering` only affects exactly-once. Raises FlowError."""
     if name not in POLICIES:
-        raise FlowError(f"unknown policy {name!r}; there are {', '.join(POLICIES)}")
+        raise FlowError(f"unknown policy {name!r}; choose one of {', '.join(POLICIES)}")
     if ordering not in ORDERINGS:
-        raise FlowError(f"unknown ordering {ordering!r}; there are {', '.join(ORDERINGS)}")
+        raise FlowError(f"unknown ordering {ordering!r}; choose one of {', '.join(ORDERINGS)}")
     policy = POLICIES[name]
     if not policy.ordered:
         return policy

@@ -36,7 +36,7 @@ FIGURES = {
     "postings_bytes": "Bytes of these postings, with positions.",
     "bytes_per_posting": "Bytes of a posting in segments.",
     "bytes_per_posting_without_positions": "Bytes of a posting in segments, without positions.",
-    "watches": "Watches of the shard.",
+    "watches": "Watches; each searcher has all of them.",
     "watches_without_anchor": "Watches without an anchor, which are evaluated for every version.",
     "watch_events": "Retained events of watches.",
 }

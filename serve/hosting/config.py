@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
+from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.texts import file_name
 from driftline.serve.views.hosted import HostedView
@@ -18,6 +19,9 @@ from driftline.serve.views.keyvalue import KeyValueView
 
 JOURNAL = "journal"
 """The role of the journal's process; the role of any other process is the name of its view."""
+
+RESERVED_NAMES = (JOURNAL, "input", "node")
+"""Names that a view cannot have: its process or its directory would be another one's."""
 
 CHECKPOINT_S = 120.0
 """Largest interval in seconds between two checkpoints of a view that gets outputs. The fork for a
@@ -131,7 +135,12 @@ def name_of(view: str, shard: int) -> str:
 
 
 def key_value_views(flow: Flow) -> tuple[ViewSpec, ...]:
-    """Return the spec of a key-value view for each sink of a flow, with the sink's name."""
+    """Return the spec of a key-value view for each sink of a flow, with the sink's name.
+
+    Raises FlowError if a sink has a reserved name.
+    """
+    if reserved := [sink.name for sink in flow.sinks if sink.name in RESERVED_NAMES]:
+        raise FlowError(f"a service cannot serve a sink named {reserved[0]!r}: rename the sink")
     return tuple(
         ViewSpec(sink.name, f"{__name__}:make_key_value_view", options={"sink": str(number)})
         for number, sink in enumerate(flow.sinks)

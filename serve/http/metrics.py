@@ -43,7 +43,7 @@ FIGURES = {
     "apply_s": "Seconds that the view has spent on applying outputs since its start.",
     "ask_s": "Seconds that the view has spent on answers since its start.",
     "keys": "Keys of a key-value view.",
-    "without_key": "Outputs of a key-value view that have no key.",
+    "without_key": "Outputs of a key-value view that have no usable key.",
 }
 """The help text of each figure, except the figures of other views (`BackendCollector`)."""
 

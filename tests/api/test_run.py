@@ -184,7 +184,7 @@ def test_a_flow_may_be_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"policy": "exactly-twice"}, "unknown policy 'exactly-twice'; there are"),
+        ({"policy": "exactly-twice"}, "unknown policy 'exactly-twice'; choose one of"),
         ({"nodes": 0}, "nodes=0"),
         ({"nodes": 2.0}, "nodes=2.0"),
         ({"nodes": 200}, "cannot run on 200 nodes: it has 128 key groups"),

@@ -131,7 +131,7 @@ def test_windows_are_compared_with_a_scan_and_a_loop(run: Run, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("latency --policies none,perhaps", "unknown policy 'perhaps'; there are none, "),
+        ("latency --policies none,perhaps", "unknown policy 'perhaps'; choose one of none, "),
         ("latency --documents 200", "200 documents leave nothing to measure"),
         ("latency --rate 0", "--rate"),
         ("latency --snapshot-intervals 50,often", "'50,often' is not a list of whole numbers"),

@@ -38,7 +38,7 @@ export function timeOf(label) {
 
 /** Format a figure of the service; its name determines the unit. */
 export function figure(name, value) {
-  if (["time", "since", "checkpoint", "settled"].includes(name)) return value ? clock(value) : "–";
+  if (["time", "since", "checkpoint", "completed_time"].includes(name)) return value ? clock(value) : "–";
   if (name.endsWith("_s")) return duration(value * 1000);
   if (name.endsWith("_bytes")) return size(value);
   return count(value);

@@ -14,10 +14,10 @@ export class Service {
   constructor(onState) {
     this.onState = onState;
     this.samples = [];
-    const times = { [THIS_PAGE]: "dots", median: "line", "99 %": "line" };
-    const common = { show: duration, scale: logarithmic, series: times };
-    this.freshness = new Chart(byId("freshness-chart"), { ...common, title: "Freshness", note: "from a write until it is visible" });
-    this.latency = new Chart(byId("latency-chart"), { ...common, title: "Queries", note: "from a query to its answer" });
+    const common = { show: duration, scale: logarithmic };
+    const delays = { [THIS_PAGE]: "dots", median: "line", "99 %": "line" };
+    this.freshness = new Chart(byId("freshness-chart"), { ...common, series: delays, title: "Freshness", note: "from a write until it is visible" });
+    this.latency = new Chart(byId("latency-chart"), { ...common, series: { [THIS_PAGE]: "dots" }, title: "Queries", note: "from a query to its answer" });
     this.rate = new Chart(byId("rate-chart"), { title: "Writes per second", note: "", series: { written: "line" }, show: count, scale: linear });
   }
 
@@ -51,23 +51,17 @@ export class Service {
     const now = Date.now();
     const rate = this.rateOf(flow.records ?? 0, now);
     if (rate !== null) this.rate.add("written", rate, now);
-    for (const [chart, name] of [[this.freshness, "delay"], [this.latency, "answer"]]) {
-      for (const [series, part] of [["median", "p50"], ["99 %", "p99"]]) {
-        const value = gateway[`${name}_${part}_s`];
-        if (value !== undefined) chart.add(series, value * 1000, now);
-      }
+    const [median, p99] = [gateway.delay_p50_s, gateway.delay_p99_s];
+    if (median !== undefined) {
+      this.freshness.add("median", median * 1000, now);
+      this.freshness.add("99 %", p99 * 1000, now);
     }
     for (const chart of [this.freshness, this.latency, this.rate]) chart.draw(now);
     const documents = Object.values(figures).map((part) => part.documents).filter((n) => n !== undefined);
-    const both = (name) => {
-      const [median, most] = [50, 99].map((p) => gateway[`${name}_p${p}_s`]);
-      return median === undefined ? ["–"] : [duration(median * 1000), `99 %: ${duration(most * 1000)}`];
-    };
     tiles({
       Documents: [documents.length ? count(documents.reduce((a, b) => a + b)) : "–"],
       "Writes per second": [rate === null ? "–" : count(Math.round(rate * 10) / 10), `${count(flow.waiting ?? 0)} waiting`],
-      Freshness: both("delay"),
-      Queries: both("answer"),
+      Freshness: median === undefined ? ["–"] : [duration(median * 1000), `99 %: ${duration(p99 * 1000)}`],
       "T of the journal": [journal.time ? clock(journal.time) : "–", "all earlier writes are processed"],
     });
     parts(figures);
@@ -101,10 +95,10 @@ function parts(figures) {
   for (const card of [...holder.children]) if (!(card.dataset.part in figures)) card.remove();
 }
 
-function brief({ time, settled, documents, nodes }) {
+function brief({ time, completed_time, documents, nodes }) {
   const facts = [];
   if (nodes !== undefined) facts.push(several(nodes, "node"));
   if (documents !== undefined) facts.push(several(documents, "document"));
-  if (time || settled) facts.push(`T ${clock(time || settled)}`);
+  if (time || completed_time) facts.push(`T ${clock(time || completed_time)}`);
   return facts.join(" · ");
 }

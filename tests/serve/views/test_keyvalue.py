@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.engine.errors import SnapshotDamaged, Unavailable
+from driftline import Flow
+from driftline.engine.errors import FlowError, SnapshotDamaged, Unavailable
 from driftline.engine.wire.bundles import Item
 from driftline.serve.errors import RetentionExceeded
+from driftline.serve.hosting.config import key_value_views
 from driftline.serve.views import keyvalue
 from driftline.serve.views.keyvalue import KeyValueView, KeyVersion
 from tests.serve.journal.runs import rngs
@@ -150,3 +152,10 @@ def test_iteration_is_as_of_one_time_while_the_view_advances() -> None:
 def test_checkpoint_of_another_sink_is_rejected() -> None:
     with pytest.raises(SnapshotDamaged):
         KeyValueView(0).load(KeyValueView(1).save())
+
+
+def test_sink_with_the_name_of_another_directory_of_the_service_is_rejected() -> None:
+    flow = Flow("served")
+    flow.source("in").sink("input")
+    with pytest.raises(FlowError, match="a sink named 'input': rename the sink"):
+        key_value_views(flow)
