@@ -1,7 +1,7 @@
-"""A lab: hosts in network namespaces, joined by a bridge; ZooKeeper listens at the bridge.
+"""Lab of hosts in network namespaces, joined by a bridge; ZooKeeper listens at the bridge.
 
-Every host runs real agents by their commands. A host can lose its link, silently lose what it sends
-to another one, stand still, and die as a whole. Needs root.
+Each host runs real agents by their commands. A host can lose its link, lose the packets that it
+sends to another host, be suspended, and be killed. Needs root.
 """
 
 from __future__ import annotations
@@ -40,15 +40,18 @@ def ip(*arguments: str, check: bool = True) -> subprocess.CompletedProcess[bytes
     return subprocess.run(["ip", *arguments], check=check, capture_output=True)
 
 
-def free_net(first: int) -> int:
-    """The second number of addresses that nobody has here: a lab that was killed leaves its own."""
+def free_network_number(first: int) -> int:
+    """Return a free second octet for the lab's addresses.
+
+    A killed lab leaves its addresses behind.
+    """
     there = ip("-br", "address").stdout.decode() if shutil.which("ip") else ""
     numbers = (64 + (first + more) % 128 for more in range(128))
     return next(number for number in numbers if f" 10.{number}.0." not in there)
 
 
 class Host:
-    """One host: its namespace, its address, the processes that were started on it."""
+    """Host of the lab: its namespace, its address and the processes started on it."""
 
     def __init__(self, lab: Lab, name: str, number: int) -> None:
         self.lab = lab
@@ -76,7 +79,7 @@ class Host:
     # Agents.
 
     def start(self, kind: str) -> None:
-        """Start an agent with one role, which is named by its host and that role."""
+        """Start an agent with one role, named after the host and the role."""
         name, lab = f"{self.name}-{kind}", self.lab
         self.folder.mkdir(exist_ok=True)
         options = ["--zookeeper", lab.zookeeper, "--roles", kind, "--name", name]
@@ -92,7 +95,7 @@ class Host:
         )
 
     def kill(self) -> list[str]:
-        """Kill -9 everything on this host. Returns the kinds of its agents."""
+        """Kill all processes on this host with signal 9 and return the roles of its agents."""
         for pid in self.pids():
             with_pid(pid, signal.SIGKILL)
         for agent in self.agents.values():
@@ -102,22 +105,22 @@ class Host:
         return kinds
 
     def pids(self) -> list[int]:
-        """Everything that runs on this host."""
+        """Return the ids of all processes on this host."""
         return [int(pid) for pid in ip("netns", "pids", self.namespace).stdout.split()]
 
     def log(self, kind: str) -> str:
-        """What an agent here has said, with its processes."""
+        """Return the log of an agent, including the lines of its processes."""
         return (self.folder / f"{kind}.log").read_text(errors="replace")
 
     def signal(self, number: int) -> None:
-        """Send a signal to everything on this host."""
+        """Send a signal to all processes on this host."""
         for pid in self.pids():
             with_pid(pid, number)
 
     # The network.
 
     def link(self, state: str) -> None:
-        """Set its link `up` or `down`."""
+        """Set the host's link `up` or `down`."""
         ip("link", "set", self._outside, state)
 
     @contextmanager
@@ -128,7 +131,7 @@ class Host:
 
     @contextmanager
     def deaf_to(self, other: Host) -> Iterator[None]:
-        """What this host sends to another one is lost; what that one sends arrives."""
+        """Drop packets from this host to another one; the other direction still works."""
         neighbour = "-n", self.namespace, "neigh"
         at = other.address, "dev", "eth0"
         ip(*neighbour, "replace", other.address, "lladdr", NO_OWNER, *at[1:], "nud", "permanent")
@@ -144,12 +147,12 @@ def with_pid(pid: int, number: int) -> None:
 
 
 class Lab:
-    """Some hosts, and ZooKeeper at the bridge between them."""
+    """Several hosts, and a ZooKeeper ensemble at the bridge between them."""
 
     def __init__(self, folder: Path, names: Sequence[str], producers: Iterable[str] = ()) -> None:
-        """`producers`: each has a key of its name, for the source of its name."""
+        """Create a lab in which each of `producers` has a key for the source of the same name."""
         self.folder = folder
-        self.net = free_net(os.getpid())
+        self.net = free_network_number(os.getpid())
         self.prefix = f"d{os.getpid() % 100_000}"
         self.bridge = f"{self.prefix}b"
         self.keys = folder / "keys"
@@ -160,7 +163,7 @@ class Lab:
 
     @contextmanager
     def built(self, servers: int = 1) -> Iterator[Lab]:
-        """Build it; on leaving, everything ends."""
+        """Build the lab; tear it down at the end of the block."""
         if os.geteuid() != 0:
             pytest.skip("hosts are network namespaces: that takes root")
         with ExitStack() as stack:
@@ -191,14 +194,14 @@ class Lab:
             host.kill()
 
     def command(self, *arguments: object, host: str = "") -> str:
-        """Run a command of the cluster on a host. Returns what it prints."""
-        done = self.tried(*arguments, host=host)
+        """Run a cluster command on a host, check that it succeeds and return its output."""
+        done = self.try_command(*arguments, host=host)
         said = f"{arguments[0]}: {done.stdout}{done.stderr}"
         assert done.returncode == 0, f"{said}\n{self.logs()}"
         return done.stdout
 
-    def tried(self, *arguments: object, host: str = "") -> subprocess.CompletedProcess[str]:
-        """Run a command of the cluster on a host, which may fail, but not with a traceback."""
+    def try_command(self, *arguments: object, host: str = "") -> subprocess.CompletedProcess[str]:
+        """Run a cluster command on a host; it may fail, but not with a traceback."""
         chosen = self.hosts[host or next(iter(self.hosts))]
         name, *rest = map(str, arguments)
         where = ["--zookeeper", self.zookeeper]
@@ -214,8 +217,10 @@ class Lab:
         return done
 
     def status(self) -> dict[str, Any]:
-        """What `driftline status --json` says, once ZooKeeper can be reached; asked at the bridge,
-        which no fault of a host cuts off."""
+        """Return the output of `driftline status --json`, once ZooKeeper is reachable.
+
+        The query runs at the bridge, which faults of hosts do not affect.
+        """
         network = TransportConfig("tcp", f"10.{self.net}.0.1", keys=str(self._any_key))
         give_up_at = monotonic() + LIMIT_S
         while True:
@@ -239,7 +244,7 @@ class Lab:
             sleep(0.1)
 
     def logs(self, *, all_lines: bool = False) -> str:
-        """What all agents have said; by default, the last lines."""
+        """Return the logs of all agents; by default, only the last lines."""
         since = 0 if all_lines else -40
         return "\n".join(
             f"== {log}\n" + "\n".join(log.read_text(errors="replace").splitlines()[since:])

@@ -1,4 +1,4 @@
-"""A cluster on this machine: real agents, and a real ZooKeeper server."""
+"""Cluster on this machine: real agents and a real ZooKeeper server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ALL = ("all",)
 
 
 class Machine:
-    """Some agents. A context manager: on leaving it everything ends."""
+    """Cluster of agents; a context manager that stops them all at the end of its block."""
 
     def __init__(
         self,
@@ -47,8 +47,10 @@ class Machine:
         network: TransportConfig = LOCAL,
         session_s: float = SESSION_S,
     ) -> None:
-        """`kinds`: each an agent, see `start`; `options`: of each agent; `network`: by which their
-        processes are asked how they are."""
+        """Create a cluster with one agent for each of `kinds` (see `start`).
+
+        Each agent gets `options`. `status` queries processes over `network`.
+        """
         self.folder = folder
         self.zookeeper = f"{ensemble.addresses}/{folder.name}"
         self.place: Sequence[str] = ("--zookeeper", self.zookeeper, "--session", str(session_s))
@@ -63,7 +65,8 @@ class Machine:
     def __enter__(self) -> Self:
         make_cluster(self.zookeeper)
         self._tree = self._stack.enter_context(closing(ZooKeeperTree(self.zookeeper, LIMIT_S)))
-        self._sockets = Path(tempfile.mkdtemp())  # with a short path
+        # a short path, because the length of socket names is limited
+        self._sockets = Path(tempfile.mkdtemp())
         self._stack.callback(shutil.rmtree, self._sockets)
         for kind in self._kinds:
             self.start(kind)
@@ -83,8 +86,10 @@ class Machine:
         self._stack.close()
 
     def start(self, kind: str, name: str = "", *more: str) -> None:
-        """Start an agent with a role, or "all"; its name is that, if it is given no other one;
-        `more`: options."""
+        """Start an agent with a role, or with all roles ("all").
+
+        It is named after the role by default; `more` are further options.
+        """
         name = name or kind
         log = (self.folder / f"{name}.log").open("ab")
         self._starts[name] += 1
@@ -99,33 +104,36 @@ class Machine:
         )
 
     def kill(self, kind: str) -> None:
-        """Kill -9 an agent."""
+        """Kill an agent with signal 9."""
         self._agents[kind].send_signal(signal.SIGKILL)
         self._agents[kind].wait()
 
     def all_run(self) -> None:
-        """Wait until each agent runs. A killed one has a record until its session expires."""
+        """Wait until all agents run.
+
+        The record of a killed agent remains until its session expires.
+        """
         for name, count in self._starts.items():
             self.until(lambda: self.log(name).count(" is running; ") == count, name)  # noqa: B023
 
     def pid(self, name: str) -> int:
-        """The process of an agent."""
+        """Return the process id of an agent."""
         return self._agents[name].pid
 
     def command(self, name: str, *arguments: object, status: int = 0) -> str:
-        """Run a command of the cluster in this process. Returns what it prints."""
+        """Run a cluster command in this process and return its output."""
         with chdir(self.folder):
             done = call(name, *map(str, arguments), *self.place)
         assert done.returncode == status, f"{name}: {done.stdout}{done.stderr}\n{self.logs()}"
         return done.stdout + done.stderr
 
     def status(self) -> dict[str, Any]:
-        """What `driftline status --json` says."""
+        """Return the output of `driftline status --json`."""
         found = status_of(self._tree, self._sockets, self._network)
         return dict(json.loads(json.dumps(found.as_json())))
 
     def flow(self, name: str) -> dict[str, Any]:
-        """What `driftline status` says of a flow."""
+        """Return the status of one flow."""
         [found] = [flow for flow in self.status()["flows"] if flow["name"] == name]
         return dict(found)
 
@@ -141,19 +149,19 @@ class Machine:
             sleep(0.05)
 
     def values(self, output: Path | None = None) -> list[object]:
-        """The values of all outputs, in no order."""
+        """Return the values of all outputs, in arbitrary order."""
         files = (output or self.output).glob("*.jsonl")
         whole = (file.read_text().rpartition("\n")[0] for file in files)
         return [json.loads(line)["value"] for text in whole for line in text.splitlines()]
 
     def listening(self) -> list[str]:
-        """The addresses at which fronts listen for producers, in the order of their beginning."""
+        """Return the addresses at which fronts listen for producers, in order of their start."""
         return re.findall(r"listening for producers on (\S+)", self.logs())
 
     def log(self, name: str) -> str:
-        """What an agent has said."""
+        """Return the log of an agent."""
         return (self.folder / f"{name}.log").read_text()
 
     def logs(self) -> str:
-        """What all agents have said."""
+        """Return the logs of all agents."""
         return "\n".join(f"== {log.name}\n{log.read_text()}" for log in self.folder.glob("*.log"))

@@ -1,4 +1,4 @@
-"""Agents whose session with ZooKeeper ends, or whose servers are away."""
+"""Agents whose ZooKeeper session expires, or that cannot reach ZooKeeper."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from driftline.engine.errors import InUse, Unavailable
 from tests.zookeepers import SESSION_S, WAIT_S, Ensemble, expire
 
 
-class Running(threading.Thread):
-    """An agent in a thread."""
+class AgentThread(threading.Thread):
+    """Agent that runs in a thread."""
 
     stop_signal: signal.Signals | None = None
 
@@ -47,13 +47,13 @@ class Running(threading.Thread):
 
 
 @pytest.fixture
-def running(zookeeper: Ensemble, tmp_path: Path) -> Iterator[Running]:
-    running = Running(zookeeper, tmp_path)
+def running(zookeeper: Ensemble, tmp_path: Path) -> Iterator[AgentThread]:
+    running = AgentThread(zookeeper, tmp_path)
     yield running
     running.end()
 
 
-def until_there(tree: ZooKeeperTree, *, there: bool = True) -> None:
+def wait_until_registered(tree: ZooKeeperTree, *, there: bool = True) -> None:
     changed = threading.Event()
     tree.on_change(changed.set)
     while (tree.children("agents") == ["n"]) != there:
@@ -61,9 +61,9 @@ def until_there(tree: ZooKeeperTree, *, there: bool = True) -> None:
         changed.clear()
 
 
-def test_agent_registers_again_after_session_expiry(running: Running) -> None:
+def test_agent_registers_again_after_session_expiry(running: AgentThread) -> None:
     with closing(ZooKeeperTree(running.tree.zookeeper, SESSION_S)) as other:
-        until_there(other)
+        wait_until_registered(other)
         before = other._client.get("/agents/n")[1].owner_session_id
         expire(running.tree._client)
         deadline = threading.Event()
@@ -78,13 +78,13 @@ def test_agent_registers_again_after_session_expiry(running: Running) -> None:
         assert running.is_alive()
 
 
-def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(
-    running: Running, monkeypatch: pytest.MonkeyPatch
+def test_agent_exits_if_another_agent_took_its_name(
+    running: AgentThread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two agents with one name would run the same nodes."""
+    """Two agents with the same name would run the same nodes."""
     monkeypatch.setattr("driftline.deploy.cluster.zookeeper_tree.SESSION_EXPIRY_S", 0.2)
     with closing(ZooKeeperTree(running.tree.zookeeper, SESSION_S)) as other:
-        until_there(other)
+        wait_until_registered(other)
         renew = running.tree.restore_ephemerals
 
         def late() -> None:
@@ -99,7 +99,7 @@ def test_an_agent_whose_name_another_one_has_taken_meanwhile_ends(
         assert "has an agent 'n' already" in str(running.error)
 
 
-def away(*arguments: object) -> None:
+def unreachable(*arguments: object) -> None:
     raise Unavailable("it does not answer")
 
 
@@ -111,7 +111,7 @@ def test_unreachable_zookeeper_is_reported_and_does_not_fail_the_flow(
         dead_letters=False, identity="", code="", lineage="", session=1, run="r", groups=128,
     )  # fmt: skip
     host = HostResources("a", tmp_path, tmp_path)
-    monkeypatch.setattr(empty_tree, "masters", away)
+    monkeypatch.setattr(empty_tree, "masters", unreachable)
     hosting = FlowRunner(submission, ["node-0"], (0,), host, empty_tree, 1, lambda: None)
     hosting.start()
     hosting.join(30)

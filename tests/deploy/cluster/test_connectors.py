@@ -1,4 +1,4 @@
-"""Agents open live sources and sinks of the user's own code; nothing is mocked."""
+"""Live sources and sinks of user code in a cluster, without mocks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Numbers(LiveSource):
 
 
 def rows(database: Path) -> list[tuple[tuple[int, ...], int]]:
-    """The outputs in label order; none before the sink has made its table."""
+    """Return the outputs in label order; empty before the sink has created its table."""
     if not database.exists():
         return []
     connection = sqlite3.connect(database, timeout=60)

@@ -1,4 +1,4 @@
-"""Flows of a cluster on one machine, from submission to their ends: real agents, real commands."""
+"""Flows of a cluster on one machine, from submission to the end: real agents, real commands."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
 
 
 def submit(machine: Machine, flow: str, text: str, *options: object, status: int = 0) -> str:
-    """Submit a flow with this text, and an output directory of its name."""
+    """Submit a flow with this source code; its output directory has the flow's name."""
     (machine.folder / f"{flow}.py").write_text(text)
     where = "--output", machine.folder / f"out-{flow}"
     return machine.command("submit", f"{flow}.py", *where, *options, status=status)
@@ -69,12 +69,12 @@ def values(machine: Machine, flow: str) -> list[object]:
 def test_flow_with_missing_module_retries_while_other_flows_run(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A flow whose function fails for good ends with the reason, alone."""
+    """A flow whose function always fails ends with that error and affects no other flow."""
     folder, read = machine.folder, ("--input", machine.folder / "in.jsonl")
     helper = "def doubled(record):\n    return 2 * record['n']\n"
     (folder / "lib").mkdir()
     (folder / "lib" / "helper_of_flow.py").write_text(helper)
-    with monkeypatch.context() as patch:  # the user has the module, the hosts have not
+    with monkeypatch.context() as patch:  # the submitting user has the module, the hosts do not
         patch.syspath_prepend(folder / "lib")
         submit(machine, "needs", NEEDS, *read)
     submit(machine, "fails", FAILS, *read)
@@ -86,7 +86,9 @@ def test_flow_with_missing_module_retries_while_other_flows_run(
     assert machine.flow("fails")["state"].startswith("failed: FunctionFailed: operator 'map-1'")
     message = "flow fails has failed: FunctionFailed: operator 'map-1'"
     machine.until(lambda: message in machine.log("master"), message)
-    assert machine.flow("needs")["problems"], "it is shown while it lasts, also at each new try"
+    assert machine.flow("needs")["problems"], (
+        "the problem is reported until it is solved, and at each retry"
+    )
     (folder / "helper_of_flow.py").write_text(helper)
     machine.over("needs")
     assert values(machine, "needs") == [2, 4, 6]
@@ -107,7 +109,7 @@ def _stop_cancel_and_change(machine: Machine) -> None:
     total = 0
 
     def send(first: int, last: int) -> None:
-        """Send records, and wait for their outputs."""
+        """Send records and wait for their outputs."""
         nonlocal total
         with Producer(address, "p", timeout_s=60) as producer:
             for n in range(first, last):

@@ -1,4 +1,4 @@
-"""Metrics of a cluster: from its agents all processes are found, and each says how it is."""
+"""Metrics of a cluster: agents list all processes, and each process reports its health."""
 
 from __future__ import annotations
 
@@ -43,18 +43,20 @@ def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
         yield machine
 
 
-def agent_at(machine: Machine, name: str) -> str:
-    """Where an agent serves that was started last."""
+def agent_metrics_url(machine: Machine, name: str) -> str:
+    """Return the address of the metrics of an agent's latest start."""
     log = machine.folder / f"{name}.log"
     machine.until(lambda: "metrics of agent at" in log.read_text(), f"metrics of {name}")
     return str(re.findall(r"metrics of agent at (http://\S+)/metrics", log.read_text())[-1])
 
 
-def found_at(machine: Machine, *names: str) -> dict[str, str]:
-    """Process -> where it serves, as Prometheus finds it at these agents."""
+def discovered_targets(machine: Machine, *names: str) -> dict[str, str]:
+    """Return the address of each process, as Prometheus discovers it at these agents."""
     found = {}
     for name in names:
-        with urllib.request.urlopen(f"{agent_at(machine, name)}/targets", timeout=20) as answer:
+        with urllib.request.urlopen(
+            f"{agent_metrics_url(machine, name)}/targets", timeout=20
+        ) as answer:
             assert answer.headers["Content-Type"].startswith("application/json")
             groups = json.load(answer)
         for group in groups:
@@ -66,7 +68,7 @@ def found_at(machine: Machine, *names: str) -> dict[str, str]:
 
 
 def test_agents_list_every_process_as_scrape_target(machine: Machine) -> None:
-    """Also after kill -9 of a node, at the same port; and what a flow waits for that lacks one."""
+    """After kill -9 a node serves at the same port. A flow reports what it waits for."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
@@ -77,8 +79,8 @@ def test_agents_list_every_process_as_scrape_target(machine: Machine) -> None:
             producer.send({"n": n})
         producer.flush()
         machine.until(lambda: len(machine.values()) == RECORDS, "all outputs")
-        machine.until(lambda: len(found_at(machine, *KINDS)) == 7, "all processes")
-        urls = found_at(machine, *KINDS)
+        machine.until(lambda: len(discovered_targets(machine, *KINDS)) == 7, "all processes")
+        urls = discovered_targets(machine, *KINDS)
         agents = {f"agent {kind}" for kind in KINDS}
         assert urls.keys() == {"master", "node-0", "node-1", "front-0", *agents}
         for name, url in urls.items():
@@ -88,10 +90,10 @@ def test_agents_list_every_process_as_scrape_target(machine: Machine) -> None:
             ), name
         samples = {name: scrape(url) for name, url in urls.items()}
         metric_names = {key[0] for each in samples.values() for key in each}
-        event_time = ("node", "source"), ("node", "operator")  # the flow has none
+        event_time = ("node", "source"), ("node", "operator")  # the flow has no event times
         expected = [f for f in CATALOGUE.values() if f.labels not in event_time]
         lacking = {f.name for f in expected if f.kind != "histogram"} - metric_names
-        assert not lacking, "no process tells this"
+        assert not lacking, "no process exports this metric"
         assert samples["front-0"]["driftline_records_total", "numbers"] == RECORDS
         assert samples["master"]["driftline_phase", "running"] == 1
         assert samples["master"]["driftline_master_leads", "master"] == 1
@@ -105,7 +107,7 @@ def test_agents_list_every_process_as_scrape_target(machine: Machine) -> None:
         shown = machine.flow("other")
         assert [each["figures"]["records"] for each in shown["inputs"]] == [RECORDS]
         assert shown["inputs"][0]["state"] == "reading"
-        age = "snapshot_age_s"  # a master knows it once it has committed a snapshot
+        age = "snapshot_age_s"  # a master exports it once it has committed a snapshot
         machine.until(lambda: machine.flow("other")[age] is not None, "the age of a snapshot")
         assert shown["held_back"] == shown["obstacles"] == []
         page = ask(f"{urls['node-0']}/metrics").text
@@ -113,13 +115,13 @@ def test_agents_list_every_process_as_scrape_target(machine: Machine) -> None:
         log = (machine.folder / "node.log").read_text()
         os.kill(int(re.findall(r"node-1 \(pid (\d+)", log)[-1]), signal.SIGKILL)
 
-        def is_back() -> bool:
+        def is_restarted() -> bool:
             agent = scrape(urls["agent node"])
             restarted = agent["driftline_process_restarts_total", "node-1"] == 1
             return restarted and all(ask(f"{at}/readyz").status == 200 for at in urls.values())
 
-        machine.until(is_back, "node-1 at the same port")
-        assert found_at(machine, *KINDS) == urls
+        machine.until(is_restarted, "node-1 at the same port")
+        assert discovered_targets(machine, *KINDS) == urls
         machine.kill("node")
         master = urls["master"]
         machine.until(lambda: ask(f"{master}/readyz").status == 503, "the master misses the nodes")
@@ -129,7 +131,7 @@ def test_agents_list_every_process_as_scrape_target(machine: Machine) -> None:
         machine.start("node")
         machine.until(lambda: ask(f"{master}/readyz").status == 200, "the nodes")
     machine.command("stop", "other")
-    machine.until(lambda: len(found_at(machine, *KINDS)) == 3, "the agents alone")
+    machine.until(lambda: len(discovered_targets(machine, *KINDS)) == 3, "the agents alone")
 
 
 def test_disconnected_agent_is_not_ready_and_hung_agent_is_unhealthy() -> None:

@@ -1,4 +1,4 @@
-"""Wishes for other numbers of nodes, of which two race, or one with the master: no place moves."""
+"""Node placement under racing rescale requests: running nodes never move."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from driftline.deploy.cluster.submissions import (
 from driftline.deploy.cluster.submitting import submit
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.engine.errors import StateMismatch, Unavailable
-from tests.deploy.cluster.test_submitting import flow, order
+from tests.deploy.cluster.test_submitting import flow, submit_request
 from tests.zookeepers import show
 
 
-class Cluster:
-    """A flow in a tree, and what its master commits."""
+class PlacementCluster:
+    """Flow in a ZooKeeper tree, and the commits of its master."""
 
     def __init__(self, tree: ZooKeeperTree) -> None:
         self.tree = tree
         for name, role in (("m", AgentRole.MASTER), ("a", AgentRole.NODE), ("b", AgentRole.NODE),
                            ("f", AgentRole.FRONT)):  # fmt: skip
             show(tree, name, role, slots=3)
-        submit(tree, flow(), order(nodes=1))
+        submit(tree, flow(), submit_request(nodes=1))
         self.runs = {0: self.submission.agent_of(0)}
         """Node that runs, or has run -> where."""
 
@@ -44,16 +44,16 @@ class Cluster:
         assert state is not None
         return state
 
-    def commit(self, wish: Submission) -> None:
-        """The master comes to the nodes of a wish, perhaps an earlier one."""
+    def commit(self, request: Submission) -> None:
+        """Commit the layout of a rescale request, perhaps an earlier one, as the master does."""
         numbers = tuple(
-            range(wish.first_desired_node, wish.first_desired_node + wish.desired_nodes)
+            range(request.first_desired_node, request.first_desired_node + request.desired_nodes)
         )
         self.tree.registry("sums").write(self.state.next(layout=numbers))
-        self.runs |= {number: wish.agent_of(number) for number in numbers}
+        self.runs |= {number: request.agent_of(number) for number in numbers}
 
     def check(self) -> None:
-        """Every node is where it began, and those that are wanted have places."""
+        """Check that no node has moved and that each requested node has an agent."""
         made, layout = self.submission, self.submission.current_layout(self.state)
         assert {number: made.agent_of(number) for number in self.runs} == self.runs
         if made.desired_nodes not in (0, len(layout)):
@@ -63,14 +63,14 @@ class Cluster:
 
 
 @pytest.fixture
-def cluster(empty_tree: ZooKeeperTree) -> Cluster:
-    return Cluster(empty_tree)
+def cluster(empty_tree: ZooKeeperTree) -> PlacementCluster:
+    return PlacementCluster(empty_tree)
 
 
-def test_withdrawn_rescale_may_still_be_committed(cluster: Cluster) -> None:
-    wish = rescale(cluster.tree, "sums", 3)
+def test_withdrawn_rescale_may_still_be_committed(cluster: PlacementCluster) -> None:
+    request = rescale(cluster.tree, "sums", 3)
     stay = rescale(cluster.tree, "sums", 1)
-    cluster.commit(wish)
+    cluster.commit(request)
     cluster.check()
     assert (stay.desired_nodes, stay.first_desired_node) == (1, 4)
     assert list(cluster.submission.next_layout((1, 2, 3))) == [4]
@@ -80,9 +80,9 @@ def test_withdrawn_rescale_may_still_be_committed(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize(("late", "then"), [(2, 1), (3, 2), (2, 3)])
 def test_rescale_after_a_concurrent_commit_keeps_node_placement(
-    cluster: Cluster, late: int, then: int, monkeypatch: pytest.MonkeyPatch
+    cluster: PlacementCluster, late: int, then: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another command wishes, and the master comes to that, after this one has looked."""
+    """Another rescale is requested and committed after this command has read the tree."""
 
     def meanwhile(tree: ZooKeeperTree) -> list[AgentRecord]:
         monkeypatch.undo()
@@ -98,35 +98,37 @@ def test_rescale_after_a_concurrent_commit_keeps_node_placement(
     cluster.check()
 
 
-def test_second_rescale_is_rejected_and_repeated_rescale_is_idempotent(cluster: Cluster) -> None:
-    wish = rescale(cluster.tree, "sums", 3)
-    assert rescale(cluster.tree, "sums", 3) == wish
+def test_second_rescale_is_rejected_and_repeated_rescale_is_idempotent(
+    cluster: PlacementCluster,
+) -> None:
+    request = rescale(cluster.tree, "sums", 3)
+    assert rescale(cluster.tree, "sums", 3) == request
     with pytest.raises(StateMismatch, match="is being rescaled to 3 nodes"):
         rescale(cluster.tree, "sums", 2)
     assert sum(used_slots(cluster.tree)["sums"][name] for name in "ab") == 1 + 3
-    cluster.commit(wish)
+    cluster.commit(request)
     assert sum(used_slots(cluster.tree)["sums"][name] for name in "ab") == 3
     with pytest.raises(Unavailable, match="7 node processes needed"):
         rescale(cluster.tree, "sums", 7)
 
 
-def test_agent_withdraws_only_the_rescale_request_it_has_seen(cluster: Cluster) -> None:
-    wish = rescale(cluster.tree, "sums", 3)
-    cancel_rescale(cluster.tree, wish)
+def test_agent_withdraws_only_the_rescale_request_it_has_seen(cluster: PlacementCluster) -> None:
+    request = rescale(cluster.tree, "sums", 3)
+    cancel_rescale(cluster.tree, request)
     assert cluster.submission.desired_nodes == 1
     later = rescale(cluster.tree, "sums", 2)
-    cancel_rescale(cluster.tree, wish)
+    cancel_rescale(cluster.tree, request)
     assert cluster.submission == later
     cluster.check()
 
 
 def test_rescale_is_rejected_if_the_flow_was_resubmitted(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: PlacementCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def meanwhile(tree: ZooKeeperTree) -> list[AgentRecord]:
         monkeypatch.undo()
         assert fail(tree, cluster.submission, CANCELLED, "by another command")
-        submit(tree, flow(), order(nodes=1))
+        submit(tree, flow(), submit_request(nodes=1))
         return list_agents(tree)
 
     monkeypatch.setattr(rescaling, "list_agents", meanwhile)

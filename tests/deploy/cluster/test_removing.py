@@ -1,5 +1,7 @@
-"""Commands on a flow that another command changes meanwhile, or that was cut short: what is left,
-what is told, and what helps."""
+"""Commands on flows that another command changes concurrently, or whose submission was interrupted.
+
+Checks which records remain, the error, and the remedy.
+"""
 
 from __future__ import annotations
 
@@ -26,19 +28,19 @@ from driftline.deploy.cluster.submitting import submit
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperNode, ZooKeeperTree
 from driftline.deploy.commands import flows
 from driftline.engine.errors import StateMismatch, Unavailable
-from tests.deploy.cluster.test_submitting import flow, order
+from tests.deploy.cluster.test_submitting import flow, submit_request
 from tests.zookeepers import show
 
 
 @pytest.fixture
 def tree(empty_tree: ZooKeeperTree) -> ZooKeeperTree:
-    """A cluster with one agent."""
+    """Provide a cluster with one agent."""
     show(empty_tree, "a", *AgentRole, slots=8)
     return empty_tree
 
 
 def command(tree: ZooKeeperTree, chosen: Command, *words: str) -> str:
-    """What a command says. Raises its error."""
+    """Run a command in this process and return its output; raise its error."""
     arguments = [*words, "--zookeeper", tree.zookeeper]
     done = CliRunner().invoke(chosen, arguments, standalone_mode=False)
     if done.exception is not None:
@@ -46,10 +48,10 @@ def command(tree: ZooKeeperTree, chosen: Command, *words: str) -> str:
     return done.output
 
 
-def again(tree: ZooKeeperTree, before: Submission) -> Submission:
-    """End a run, if it goes on, and begin the next one, whose master has begun to write."""
+def end_and_resubmit(tree: ZooKeeperTree, before: Submission) -> Submission:
+    """Cancel an active run, submit the next one, and let its master write to the registry."""
     fail(tree, before, CANCELLED, "by another command")
-    made = submit(tree, flow(), order(before.name))
+    made = submit(tree, flow(), submit_request(before.name))
     registry = tree.registry(before.name)
     state = registry.read()
     assert state is not None
@@ -57,8 +59,8 @@ def again(tree: ZooKeeperTree, before: Submission) -> Submission:
     return made
 
 
-def after(real: Callable[..., object], then: Callable[[], object]) -> Callable[..., object]:
-    """The same function; but once it is done, another command acts, the first time."""
+def followed_by(real: Callable[..., object], then: Callable[[], object]) -> Callable[..., object]:
+    """Return the function, followed on its first call by the action of another command."""
     acts = [then]
 
     def called(*arguments: object) -> object:
@@ -73,31 +75,31 @@ def after(real: Callable[..., object], then: Callable[[], object]) -> Callable[.
 def test_cancel_does_not_affect_a_resubmitted_run(
     tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = submit(tree, flow(), order())
-    monkeypatch.setattr(flows, "fail", after(fail, lambda: again(tree, first)))
-    assert "flow sums has ended: cancelled by a command" in command(tree, flows.cancel, "sums")
+    first = submit(tree, flow(), submit_request())
+    monkeypatch.setattr(flows, "fail", followed_by(fail, lambda: end_and_resubmit(tree, first)))
+    assert "flow sums is over: cancelled by a command" in command(tree, flows.cancel, "sums")
     second = submission_of(tree, "sums")
     assert (second.run != first.run, second.desired_state) == (True, DesiredState.RUN)
 
     monkeypatch.undo()
-    late = after(submission_of, lambda: again(tree, second))
+    late = followed_by(submission_of, lambda: end_and_resubmit(tree, second))
     monkeypatch.setattr(flows, "submission_of", late)
     with pytest.raises(RunReplaced, match="was submitted again, or removed, meanwhile"):
         command(tree, flows.cancel, "sums")
     state = tree.registry("sums").read()
     assert state is not None
-    assert state.outcome is None, "the third one goes on"
+    assert state.outcome is None, "the third run continues"
     assert submission_of(tree, "sums").desired_state is DesiredState.RUN
 
 
 def test_remove_is_rejected_if_the_flow_was_resubmitted(
     tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = submit(tree, flow(), order())
+    first = submit(tree, flow(), submit_request())
     with pytest.raises(StateMismatch, match="runs: `driftline stop sums` ends it first"):
         remove(tree, "sums")
     fail(tree, first, CANCELLED, "by a test")
-    begun = after(tree._with_versions, lambda: again(tree, first))
+    begun = followed_by(tree._with_versions, lambda: end_and_resubmit(tree, first))
     monkeypatch.setattr(tree, "_with_versions", begun)
     with pytest.raises(StateMismatch, match="flow 'sums' runs"):
         remove(tree, "sums")
@@ -106,12 +108,12 @@ def test_remove_is_rejected_if_the_flow_was_resubmitted(
     assert tree.children("flows") == []
 
 
-class Killed(BaseException):
-    """The command is killed."""
+class CommandKilled(BaseException):
+    """Death of the command's process."""
 
 
 def wheel(tmp_path: Path) -> Path:
-    """A wheel of two pieces."""
+    """Create a wheel that is stored in two pieces."""
     file = tmp_path / "sums-1-py3-none-any.whl"
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("sums-1.dist-info/WHEEL", "Root-Is-Purelib: true")
@@ -119,28 +121,31 @@ def wheel(tmp_path: Path) -> Path:
     return file
 
 
-def look(tree: ZooKeeperTree, tmp_path: Path, name: str = "") -> ClusterStatus:
+def cluster_status(tree: ZooKeeperTree, tmp_path: Path, name: str = "") -> ClusterStatus:
     return status_of(tree, tmp_path, only=name, answer_s=0)
 
 
-def test_a_submission_that_was_cut_short_leaves_no_flow(
+def test_interrupted_submission_leaves_no_flow(
     tree: ZooKeeperTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent = order(wheel=wheel(tmp_path))
+    sent = submit_request(wheel=wheel(tmp_path))
 
     write = tree.write_together
 
-    def killed(entries: Mapping[str, ZooKeeperNode]) -> None:
+    def fail_at_submission(entries: Mapping[str, ZooKeeperNode]) -> None:
         if path_of("sums") in entries:
-            raise Killed
+            raise CommandKilled
         write(entries)
 
     for rest in ("given again", "removed"):
         with monkeypatch.context() as patch:
-            patch.setattr(tree, "write_together", killed)
-            with pytest.raises(Killed):
+            patch.setattr(tree, "write_together", fail_at_submission)
+            with pytest.raises(CommandKilled):
                 submit(tree, flow(), sent)
-        assert (look(tree, tmp_path).flows, look(tree, tmp_path).damaged) == ((), ())
+        assert (cluster_status(tree, tmp_path).flows, cluster_status(tree, tmp_path).damaged) == (
+            (),
+            (),
+        )
         with pytest.raises(Unavailable, match="has no flow 'sums'; it has no flow at all"):
             command(tree, flows.stop, "sums", "--wait", "0")
         if rest == "removed":
@@ -156,40 +161,40 @@ def test_a_submission_that_was_cut_short_leaves_no_flow(
 def test_resubmission_after_remove_starts_a_new_lineage(
     tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
-    first = submit(tree, flow(), order(wheel=wheel(tmp_path)))
+    first = submit(tree, flow(), submit_request(wheel=wheel(tmp_path)))
     fail(tree, first, CANCELLED, "by a test")
     remove(tree, "sums")
-    assert tree.masters("sums", lambda: None).leader() == ("", ""), "it makes the queue"
-    assert look(tree, tmp_path).damaged == (), "a queue alone is nothing"
-    assert submit(tree, flow(), order()).lineage != first.lineage
+    assert tree.masters("sums", lambda: None).leader() == ("", ""), "this creates the queue"
+    assert cluster_status(tree, tmp_path).damaged == (), "a queue alone does not make a flow"
+    assert submit(tree, flow(), submit_request()).lineage != first.lineage
 
 
 @pytest.mark.parametrize("lost", [path_of("sums"), registry_path("sums")])
 @pytest.mark.parametrize("damage", [b"garbage", b"[" * 200_000, None])
-def test_a_flow_whose_records_are_damaged_or_lost_is_removed(
+def test_flow_with_damaged_or_lost_records_can_be_removed(
     lost: str, damage: bytes | None, tree: ZooKeeperTree, tmp_path: Path
 ) -> None:
-    submit(tree, flow(), order())
+    submit(tree, flow(), submit_request())
     if damage is None:
         tree.remove(lost)
     else:
         tree.write(lost, damage, 0)
     message = "`driftline remove sums` removes the flow"
     with pytest.raises(StateMismatch, match=message):
-        submit(tree, flow(), order())
+        submit(tree, flow(), submit_request())
     if (lost, damage) != (path_of("sums"), None):
-        found = look(tree, tmp_path, "sums")
+        found = cluster_status(tree, tmp_path, "sums")
         said = [why for _, why in found.damaged] + [t for f in found.flows for t in f.problems]
         assert message in said[0]
         with pytest.raises(StateMismatch, match=message):
             command(tree, flows.cancel, "sums")
     command(tree, flows.remove, "sums")
     assert tree.children("flows") == []
-    submit(tree, flow(), order())
+    submit(tree, flow(), submit_request())
 
 
-def test_nothing_but_a_flow_is_removed(tree: ZooKeeperTree) -> None:
-    submit(tree, flow(), order())
+def test_remove_rejects_names_that_are_not_flows(tree: ZooKeeperTree) -> None:
+    submit(tree, flow(), submit_request())
     for name in ("..", "../..", ".", "", "../agents"):
         with pytest.raises(Unavailable, match="has no flow"):
             remove(tree, name)

@@ -1,4 +1,4 @@
-"""A flow in a cluster that is rescaled while its agents are killed and their clocks are set."""
+"""Rescaling of a cluster flow while agents are killed and clocks jump."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ RECORDS = [{"key": n % 31, "text": f"{n} "} for n in range(15_000)]
 DAY_S = 24 * 3600.0
 
 
-class Clocks:
-    """The clock of each agent, and of all its processes."""
+class AgentClocks:
+    """Clocks of agents; an agent's processes share its clock."""
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self._folder = folder
@@ -45,19 +45,19 @@ class Clocks:
         patch.setenv("PYTHONPATH", os.pathsep.join([str(ours), *others]))
 
     def start(self, machine: Machine, kind: str) -> None:
-        """Start an agent with a clock of its own."""
+        """Start an agent with its own clock."""
         self._patch.setenv("CLOCK", str(self._folder / f"{kind}.clock"))
         machine.start(kind)
 
     def set(self, kind: str, wrong_by_s: float) -> None:
-        """Set the clock of an agent."""
+        """Set the clock error of an agent."""
         new = self._folder / f"{kind}.new"
         new.write_text(str(wrong_by_s))
         new.rename(self._folder / f"{kind}.clock")
 
 
-def as_it_must_be(machine: Machine) -> bool:
-    """Whether the outputs are those of the reference interpreter, in its order for each key."""
+def matches_reference(machine: Machine) -> bool:
+    """Return whether the outputs equal the reference interpreter's, in its order for each key."""
     expected: dict[object, list[object]] = {}
     with patch("time.sleep"):
         for item in run_reference(load_flow(str(machine.folder / "flow.py")), [RECORDS]):
@@ -82,7 +82,7 @@ def test_flow_rescales_despite_kills_and_clock_jumps(
     paced.touch()
     (tmp_path / "flow.py").write_text(FLOW.replace("PACED", repr(str(paced))))
     (tmp_path / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
-    clocks = Clocks(tmp_path, monkeypatch)
+    clocks = AgentClocks(tmp_path, monkeypatch)
     with Machine(tmp_path, zookeeper, (), ("--log-json",)) as machine:
         for kind in KINDS:
             clocks.start(machine, kind)
@@ -91,16 +91,18 @@ def test_flow_rescales_despite_kills_and_clock_jumps(
         arguments = *files, "--max-in-flight", "100"
         machine.command("submit", *arguments, "--nodes", "1", "--snapshot-interval-ms", "300")
 
-        def more() -> None:
+        def send_more() -> None:
             count = len(machine.values())
             machine.until(lambda: len(machine.values()) >= count + 400, "outputs")
 
-        more()
+        send_more()
         incarnation = machine.flow("joined")["incarnation"]
         for kind, wrong_by_s in (("node", DAY_S), ("master", -DAY_S), ("front", -400 * DAY_S)):
             clocks.set(kind, wrong_by_s)
-            more()
-        assert machine.flow("joined")["incarnation"] == incarnation, "no reason to recover"
+            send_more()
+        assert machine.flow("joined")["incarnation"] == incarnation, (
+            "there is no reason for a recovery"
+        )
         assert "has 3 nodes" in machine.command("rescale", "joined", "3")
         names = [node["name"] for node in machine.flow("joined")["nodes"]]
         assert names == ["node-1", "node-2", "node-3"]
@@ -114,8 +116,8 @@ def test_flow_rescales_despite_kills_and_clock_jumps(
         paced.unlink()
         machine.over("joined")
         assert machine.flow("joined")["state"] == "complete"
-        assert as_it_must_be(machine)
+        assert matches_reference(machine)
         assert "is over" in machine.command("rescale", "joined", "3", status=1)
         said = [line for line in machine.logs().splitlines() if line.startswith("{")]
     days = {json.loads(line)["time"].partition("T")[0] for line in said}
-    assert len(days) > 3, "its clocks were set"
+    assert len(days) > 3, "log lines show the clock jumps"

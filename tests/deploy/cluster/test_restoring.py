@@ -1,4 +1,4 @@
-"""Flows that begin in a cluster from a savepoint, and flows that a wheel brings."""
+"""Flows that start in a cluster from a savepoint, and flows whose code comes in a wheel."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def counted(first: int, last: int) -> list[object]:
 
 
 def snapshot_time(machine: Machine) -> int:
-    """The time of the last snapshot; 0 if there is none."""
+    """Return the time of the last snapshot; 0 if there is none."""
     return int((machine.flow("counts")["last_snapshot"] or {"time": 0})["time"])
 
 
@@ -54,8 +54,8 @@ def ordered(values: list[object]) -> list[str]:
     return sorted(map(json.dumps, values))
 
 
-def test_a_flow_that_runs_is_saved_and_another_one_begins_from_there(machine: Machine) -> None:
-    """A wheel brings its flow to the hosts."""
+def test_savepoint_of_a_running_flow_starts_another_flow(machine: Machine) -> None:
+    """A wheel carries the code of the flow to the hosts."""
     folder = machine.folder
     wheel = folder / "counting-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:

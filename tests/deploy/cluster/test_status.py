@@ -1,4 +1,4 @@
-"""The status of a flow, from what its parties really report; and as a table."""
+"""Status of a flow, from the real reports of its roles; and the status table."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ BEGUN = ClusterState("identity", last_session=1)
 
 
 def room() -> Room:
-    """A run of a flow whose changes and outputs are large, with a small window."""
+    """Create a run with large changes and outputs, and a small in-flight window."""
     flow = Flow("sums")
     places = MapState[str, int]("places")
 
@@ -51,13 +51,13 @@ def room() -> Room:
 
 
 def status_in(room: Room) -> FlowStatus:
-    """What `driftline status` makes of the answers of all parties."""
+    """Return the status that `driftline status` computes from the answers of all roles."""
     reports = reports_in(room, "master", "node-0", "node-1", "front-0")
     return flow_status(SUBMITTED, ClusterState("identity"), reports, AGENTS)
 
 
-def shown(flow: FlowStatus) -> list[str]:
-    """The lines of the table, on a console of 100 columns."""
+def table_lines(flow: FlowStatus) -> list[str]:
+    """Return the lines of the status table on a console of 100 columns."""
     console = Console(width=100, file=StringIO())
     with console.capture() as capture:
         console.print(as_table(ClusterStatus(tuple(AGENTS), (flow,))))
@@ -67,7 +67,7 @@ def shown(flow: FlowStatus) -> list[str]:
 def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
     made = room()
     made.run(made.has(20))
-    assert status_in(room()).snapshot_age_s is None, "there is none"
+    assert status_in(room()).snapshot_age_s is None, "there is no snapshot yet"
     made.run(lambda: made.master.coordinator.snapshots.committed > 0)
     before = status_in(made)
     assert before.snapshot_age_s is not None
@@ -82,16 +82,16 @@ def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
     assert {node.state for node in flow.nodes} == {"waiting for the consumer"}
     full = "front-0 has reached its limit of records in flight: 6 records"
     assert flow.held_back == (full,)
-    assert f"  {full}" in shown(flow)
+    assert f"  {full}" in table_lines(flow)
     assert flow.snapshot_age_s is not None
-    assert flow.snapshot_age_s > 5, "it is delivered that snapshots are of"
+    assert flow.snapshot_age_s > 5, "the age of a snapshot counts from its delivered frontier"
     made.silent.clear()
     made.run(made.has(240), 100_000)
     made.run(lambda: not status_in(made).held_back, 100_000)
 
 
 def reports_in(room: Room, *names: str) -> dict[str, StatusReport]:
-    """What these parties answer to who asks how they are."""
+    """Ask these roles for their status reports."""
     reports = {}
     for name in names:
         party = room.parties[name]
@@ -130,7 +130,7 @@ def test_status_table_fits_in_100_columns(age_s: float | None) -> None:
         refused="there are 2 slots",
         recoveries=2,
     )
-    lines = shown(flow)
+    lines = table_lines(flow)
     assert lines[0] == "sums: running"
     ago = " (7 s ago)" if age_s is not None else ""
     assert lines[1].endswith(f"snapshot 12{ago}")
@@ -166,10 +166,10 @@ def test_status_names_the_source_that_holds_back_an_operator() -> None:
     assert views_now.unmoved_s > clicks_now.unmoved_s
     held = OperatorEventTime("per second", "2023-11-14T22:13:20Z", "views")
     assert status.event_time.operators == (held,)
-    assert "  per second    2023-11-14T22:13:20Z    views" in shown(status)
+    assert "  per second    2023-11-14T22:13:20Z    views" in table_lines(status)
 
 
-def test_event_time_of_several_nodes_is_that_of_the_node_furthest_behind() -> None:
+def test_event_time_is_that_of_the_slowest_node() -> None:
     def report(watermark: int, status: Status, unmoved_ms: int) -> StatusReport:
         sources = (("clicks", watermark, int(status), unmoved_ms),)
         by = "clicks" if status is Status.ACTIVE else ""

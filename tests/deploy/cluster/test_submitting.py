@@ -1,4 +1,4 @@
-"""Submitting, records and outcomes: places, what is refused and why, and writers that race."""
+"""Submissions, their records and outcomes: placement, rejections and concurrent writers."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ def flow() -> Flow:
     return made
 
 
-def order(name: str = "sums", **changes: object) -> SubmitRequest:
-    """An order that fits, with changes."""
+def submit_request(name: str = "sums", **changes: object) -> SubmitRequest:
+    """Return a valid submit request with changes."""
     made = SubmitRequest(name, "a.py", Reading(("in.jsonl",)), f"/out/{name}", 1,
                  get_policy("exactly-once"), 1.0, dead_letters=False)  # fmt: skip
     return replace(made, **changes)
@@ -58,7 +58,7 @@ def order(name: str = "sums", **changes: object) -> SubmitRequest:
 
 @pytest.fixture
 def tree(empty_tree: ZooKeeperTree) -> ZooKeeperTree:
-    """A cluster with an agent for masters, two for nodes and one for fronts."""
+    """Provide a cluster with one agent for masters, two for nodes and one for fronts."""
     show(empty_tree, "m", AgentRole.MASTER)
     show(empty_tree, "a", AgentRole.NODE, slots=2)
     show(empty_tree, "b", AgentRole.NODE, slots=2)
@@ -89,36 +89,36 @@ def test_processes_are_spread_over_agents_with_free_slots() -> None:
 def test_resubmitted_flow_keeps_its_agents_and_others_get_free_slots(
     tree: ZooKeeperTree,
 ) -> None:
-    first = submit(tree, flow(), order(nodes=3))
+    first = submit(tree, flow(), submit_request(nodes=3))
     assert (first.node_agents, first.front_agents) == (("a", "b", "a"), ("f",))
     assert used_slots(tree) == {first.name: Counter(a=2, b=1, f=1)}
-    second = submit(tree, flow(), order("other", nodes=1))
+    second = submit(tree, flow(), submit_request("other", nodes=1))
     assert second.node_agents == ("b",)
     with pytest.raises(Unavailable, match="there are 4 slots at 2 agents, of which 4 are taken"):
-        submit(tree, flow(), order("third"))
-    assert tree.registry("third").read() is None, "what cannot run leaves nothing"
+        submit(tree, flow(), submit_request("third"))
+    assert tree.registry("third").read() is None, "a rejected flow leaves no records"
     assert fail(tree, first, "Unavailable", "a test")
-    third = submit(tree, flow(), order("third", nodes=3))
-    again = submit(tree, flow(), order(nodes=3))
+    third = submit(tree, flow(), submit_request("third", nodes=3))
+    again = submit(tree, flow(), submit_request(nodes=3))
     assert third.node_agents == ("a", "b", "a")
-    assert again.node_agents == first.node_agents, "its state is there"
+    assert again.node_agents == first.node_agents, "the agents have the flow's state"
     assert again.lineage == first.lineage
     assert again.run != first.run
 
 
-def test_the_nodes_and_fronts_of_an_agent_share_its_slots(empty_tree: ZooKeeperTree) -> None:
+def test_nodes_and_fronts_of_an_agent_share_its_slots(empty_tree: ZooKeeperTree) -> None:
     show(empty_tree, "one", *AgentRole, slots=3)
-    first = submit(empty_tree, flow(), order(nodes=2))
+    first = submit(empty_tree, flow(), submit_request(nodes=2))
     assert (first.node_agents, first.front_agents) == (("one", "one"), ("one",))
     with pytest.raises(Unavailable, match="1 node process needed"):
-        submit(empty_tree, flow(), order("other"))
+        submit(empty_tree, flow(), submit_request("other"))
     show(empty_tree, "two", *AgentRole, slots=1)
     with pytest.raises(Unavailable, match="1 front process needed, and there are 4 slots at 2"):
-        submit(empty_tree, flow(), order("other"))
+        submit(empty_tree, flow(), submit_request("other"))
     with pytest.raises(Unavailable, match="4 node processes needed"):
         rescale(empty_tree, "sums", 4)
     wanted = rescale(empty_tree, "sums", 3)
-    assert Counter(wanted.node_agents[2:]) == Counter(one=2, two=1), "its front keeps its slot"
+    assert Counter(wanted.node_agents[2:]) == Counter(one=2, two=1), "the front keeps its slot"
 
 
 REFUSED: list[tuple[dict[str, object], str]] = [
@@ -137,44 +137,44 @@ def test_submit_rejects_invalid_options(
     tree: ZooKeeperTree, changes: dict[str, object], message: str
 ) -> None:
     with pytest.raises(FlowError, match=message):
-        submit(tree, flow(), order(**changes))  # type: ignore[arg-type]
+        submit(tree, flow(), submit_request(**changes))  # type: ignore[arg-type]
     assert tree.children("flows") == []
 
 
-def test_a_flow_that_runs_or_is_another_one_is_refused(tree: ZooKeeperTree) -> None:
-    first = submit(tree, flow(), order())
+def test_submit_rejects_a_running_flow_and_another_flow_of_the_name(tree: ZooKeeperTree) -> None:
+    first = submit(tree, flow(), submit_request())
     with pytest.raises(StateMismatch, match="'sums' runs already: `driftline stop sums` drains it"):
-        submit(tree, flow(), order())
+        submit(tree, flow(), submit_request())
     fail(tree, first, CANCELLED, "a test")
     with pytest.raises(
         StateMismatch,
         match="give another --name, and another --output, or start "
         "over with `driftline remove sums`",
     ):
-        submit(tree, flow(), order(reading=Reading(("other.jsonl",))))
+        submit(tree, flow(), submit_request(reading=Reading(("other.jsonl",))))
     with pytest.raises(StateMismatch, match="has its outputs in /out/sums, not in /elsewhere"):
-        submit(tree, flow(), order(output="/elsewhere"))
-    submit(tree, flow(), order())
+        submit(tree, flow(), submit_request(output="/elsewhere"))
+    submit(tree, flow(), submit_request())
 
 
-def test_of_two_that_submit_at_once_one_is_refused(
+def test_of_two_concurrent_submissions_one_is_rejected(
     tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def meanwhile(tree: ZooKeeperTree) -> list[AgentRecord]:
-        """Another command submits, after this one has looked."""
+        """Submit by another command after this one has read the tree."""
         monkeypatch.undo()
-        made.append(submit(tree, flow(), order()))
+        made.append(submit(tree, flow(), submit_request()))
         return list_agents(tree)
 
     made: list[Submission] = []
     monkeypatch.setattr(submitting, "list_agents", meanwhile)
     with pytest.raises(WriteConflict, match="another command submits or removes it at this moment"):
-        submit(tree, flow(), order())
+        submit(tree, flow(), submit_request())
     assert submission_of(tree, "sums") == made[0]
 
 
 def test_records_round_trip_and_malformed_records_are_rejected(tree: ZooKeeperTree) -> None:
-    made = submit(tree, flow(), order(nodes=2))
+    made = submit(tree, flow(), submit_request(nodes=2))
     assert Submission.decode(made.encode()) == made == submission_of(tree, "sums")
     agent = AgentRecord("a", (AgentRole.FRONT,), "h", 3, 7, (("sums", "it is\nbroken"),))
     agent = replace(agent, public="k", state="/s")
@@ -196,8 +196,8 @@ def test_records_round_trip_and_malformed_records_are_rejected(tree: ZooKeeperTr
             Submission.decode(data)
 
 
-class Busy:
-    """A registry with a master that writes just after others have read it."""
+class ContendedRegistry:
+    """Registry to which a master writes directly after others have read it."""
 
     def __init__(self, real: Registry, writes: int) -> None:
         self._real, self._writes = real, writes
@@ -217,21 +217,21 @@ class Busy:
 def test_cancel_succeeds_against_concurrent_master_writes_and_fences_it(
     tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submission = submit(tree, flow(), order())
-    busy = Busy(tree.registry("sums"), 3)
+    submission = submit(tree, flow(), submit_request())
+    busy = ContendedRegistry(tree.registry("sums"), 3)
     with monkeypatch.context() as patch:
         patch.setattr(tree, "registry", lambda flow: busy)
         assert fail(tree, submission, CANCELLED, "by a test")
     state = tree.registry("sums").read()
     assert state is not None
     assert has_ended(state, submission)
-    assert (state.incarnation, state.epoch) == (3, 8), "of a later epoch than the master's"
+    assert (state.incarnation, state.epoch) == (3, 8), "the epoch is later than the master's"
     late = replace(state, outcome=None, epoch=7, leader="master")
     with pytest.raises(StateMismatch):
         tree.registry("sums").write(late)
     assert not fail(tree, submission, CANCELLED, "again")
-    other = submit(tree, flow(), order("other"))
-    busy = Busy(tree.registry("other"), ATTEMPTS_MAX)
+    other = submit(tree, flow(), submit_request("other"))
+    busy = ContendedRegistry(tree.registry("other"), ATTEMPTS_MAX)
     with monkeypatch.context() as patch:
         patch.setattr(tree, "registry", lambda flow: busy)
         with pytest.raises(StateMismatch, match="it was written by another master"):
@@ -241,8 +241,8 @@ def test_cancel_succeeds_against_concurrent_master_writes_and_fences_it(
 def test_change_retries_on_the_current_submission_after_conflict(
     tree: ZooKeeperTree, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A change that was overtaken by another one is made again, on what that has left."""
-    submit(tree, flow(), order())
+    """A change that lost a race is applied again to the newer submission."""
+    submit(tree, flow(), submit_request())
     tries: list[int] = []
 
     def stop(before: Submission) -> Submission:
@@ -265,15 +265,15 @@ def test_change_retries_on_the_current_submission_after_conflict(
         update_submission(tree, "none", stop)
 
 
-def test_file_that_is_no_wheel_is_refused(tree: ZooKeeperTree, tmp_path: Path) -> None:
+def test_submit_rejects_a_file_that_is_not_a_wheel(tree: ZooKeeperTree, tmp_path: Path) -> None:
     other = tmp_path / "other.whl"
     other.write_text("no wheel")
     with pytest.raises(FlowError, match="is not a wheel"):
-        submit(tree, flow(), order(wheel=other))
+        submit(tree, flow(), submit_request(wheel=other))
 
 
-def test_two_flows_do_not_share_a_directory_of_outputs(tree: ZooKeeperTree) -> None:
-    submit(tree, flow(), order())
+def test_two_flows_cannot_share_an_output_directory(tree: ZooKeeperTree) -> None:
+    submit(tree, flow(), submit_request())
     for path in ("/out/sums", "/out/../out/sums", "/out//sums/."):
         with pytest.raises(StateMismatch, match="flow 'sums' has its outputs in /out/sums"):
-            submit(tree, flow(), order("other", output=path))
+            submit(tree, flow(), submit_request("other", output=path))

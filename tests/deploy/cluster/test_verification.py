@@ -1,4 +1,4 @@
-"""`driftline verify` of a flow of a cluster, with real agents: right, damaged, elsewhere."""
+"""`driftline verify` of a cluster flow, with real agents: intact, damaged, and on another host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ both.key_by(lambda n: n % 5).scan(
 
 @pytest.fixture
 def machine(tmp_path: Path, zookeeper: Ensemble) -> Iterator[Machine]:
-    """A cluster in which a flow has ended normally."""
+    """Provide a cluster in which a flow has completed."""
     (tmp_path / "flow.py").write_text(FLOW)
     (tmp_path / "in.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(100)))
     with Machine(tmp_path, zookeeper) as machine:

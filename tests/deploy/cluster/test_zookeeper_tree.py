@@ -1,4 +1,4 @@
-"""The tree in ZooKeeper: versions, what is held and by whom, removals, and what is told."""
+"""ZooKeeper tree: versions, ephemeral data and its holder, removals, and change callbacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Open = Callable[[], ZooKeeperTree]
 
 @pytest.fixture
 def opened(zookeeper: Ensemble, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    """Opens the same tree, each time as another process would."""
+    """Return a function that opens the same tree with a new session each time."""
     monkeypatch.setattr("driftline.deploy.cluster.zookeeper_tree.SESSION_EXPIRY_S", 0.2)
     with ExitStack() as stack:
 
@@ -50,7 +50,7 @@ def test_concurrent_write_with_stale_version_is_rejected(opened: Open) -> None:
     assert one.read("flows/a/submission") is None
 
 
-def test_entries_are_written_together_or_not_at_all(opened: Open) -> None:
+def test_entries_are_written_atomically(opened: Open) -> None:
     tree = opened()
     tree.write_together(
         {"flows/a/x": ZooKeeperNode(b"1", NEW), "flows/b/y": ZooKeeperNode(b"2", NEW)}
@@ -63,7 +63,7 @@ def test_entries_are_written_together_or_not_at_all(opened: Open) -> None:
     assert tree.read("flows/b/y") == ZooKeeperNode(b"2", 0)
 
 
-def test_held_data_lives_as_long_as_its_session(opened: Open) -> None:
+def test_ephemeral_data_lives_as_long_as_its_session(opened: Open) -> None:
     one, other = opened(), opened()
     one.put_ephemeral("agents/a", b"1")
     one.put_ephemeral("agents/a", b"2")
@@ -71,7 +71,7 @@ def test_held_data_lives_as_long_as_its_session(opened: Open) -> None:
     other.remove_ephemeral("agents/a")
     with pytest.raises(InUse, match="belongs to another process"):
         other.put_ephemeral("agents/a", b"3")
-    other.remove_ephemeral("agents/a")  # as an agent does on its way out
+    other.remove_ephemeral("agents/a")  # as an exiting agent does
     found = one.read("agents/a")
     assert found is not None
     assert found.data == b"2"
@@ -102,7 +102,7 @@ def test_holder_restores_removed_or_overwritten_data(opened: Open) -> None:
     assert other.children("agents") == ["a", "b"]
     assert [entry.data for name in "ab" if (entry := other.read(f"agents/{name}"))] == [b"1", b"2"]
     one.close()
-    assert other.children("agents") == [], "it ends with its holder, as before"
+    assert other.children("agents") == [], "the data ends with its holder, as before"
 
 
 def test_change_callback_fires_on_every_change(opened: Open) -> None:

@@ -1,4 +1,4 @@
-"""Options from a configuration file and from the environment: which counts, and what is refused."""
+"""Options from a configuration file and from the environment: precedence and errors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ FLOW = "driftline.simulation.scenarios.flows:concatenation"
 
 
 @pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory of its own."""
+def working_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Change to an empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
-    """Run a command as the program does. Returns its exit status."""
+    """Run a command as the program does and return its exit status."""
     monkeypatch.setattr("sys.argv", ["driftline", *arguments])
     status = driftline._status()
     return status if isinstance(status, int) else 0
@@ -32,7 +32,7 @@ def run_command(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[AgentConfig, str]]:
-    """The agents that commands would have run, each with its cluster."""
+    """Collect the agents that commands would have run, each with its cluster."""
     found: list[tuple[AgentConfig, str]] = []
 
     @contextmanager
@@ -48,9 +48,9 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[AgentConfig, str]]:
 
 
 def test_command_line_overrides_environment_and_environment_overrides_file(
-    started: list[tuple[AgentConfig, str]], here: Path, monkeypatch: pytest.MonkeyPatch
+    started: list[tuple[AgentConfig, str]], working_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "driftline.toml").write_text(
+    (working_directory / "driftline.toml").write_text(
         'zookeeper = "of-file"\nsession = 3\nbind = "10.0.0.1"\n'
         '[agent]\nslots = 5\nname = "of-file"\nstate = "state"\n'
         '[submit]\nnodes = 6\n[run]\ninput = ["a", "b"]\n'
@@ -68,12 +68,14 @@ def test_command_line_overrides_environment_and_environment_overrides_file(
     ]
 
 
-def test_another_file_can_be_named(
-    started: list[tuple[AgentConfig, str]], here: Path, monkeypatch: pytest.MonkeyPatch
+def test_config_option_selects_another_file(
+    started: list[tuple[AgentConfig, str]], working_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (here / "driftline.toml").write_text("no TOML")
+    (working_directory / "driftline.toml").write_text("no TOML")
     for number in (1, 2):
-        (here / f"{number}.toml").write_text(f'zookeeper="r"\n[agent]\nstate="s"\nslots={number}\n')
+        (working_directory / f"{number}.toml").write_text(
+            f'zookeeper="r"\n[agent]\nstate="s"\nslots={number}\n'
+        )
     monkeypatch.setenv("DRIFTLINE_CONFIG", "1.toml")
     assert run_command(monkeypatch, "agent") == 0
     assert run_command(monkeypatch, "--config", "2.toml", "agent") == 0
@@ -105,11 +107,11 @@ def test_config_file_error_names_file_and_key(
     text: str,
     command: str,
     message: str,
-    here: Path,
+    working_directory: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    (here / "driftline.toml").write_text(text)
+    (working_directory / "driftline.toml").write_text(text)
     assert run_command(monkeypatch, command, *OPTIONS.get(command, ())) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 
@@ -126,21 +128,23 @@ def test_environment_error_names_the_variable(
     assert "none.toml: No such file" in capsys.readouterr().err
 
 
-def test_settings_for_all_calls_refuse_no_option_of_one_call(
-    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_default_settings_do_not_conflict_with_command_line(
+    working_directory: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The reference refuses --nodes on the command line; that runs have 2 nodes is no call."""
-    (here / "in.jsonl").write_text('{"id": 1, "key": "a", "text": "b"}\n')
-    (here / "driftline.toml").write_text('[run]\nnodes = 2\ninput = "in.jsonl"\noutput = "out"\n')
+    """`--reference` rejects --nodes only on the command line, not in a file or the environment."""
+    (working_directory / "in.jsonl").write_text('{"id": 1, "key": "a", "text": "b"}\n')
+    (working_directory / "driftline.toml").write_text(
+        '[run]\nnodes = 2\ninput = "in.jsonl"\noutput = "out"\n'
+    )
     monkeypatch.setenv("DRIFTLINE_RUN_WINDOW", "10")
     assert run_command(monkeypatch, "run", FLOW, "--reference") == 0, capsys.readouterr().err
-    assert list((here / "out").iterdir())
+    assert list((working_directory / "out").iterdir())
     assert run_command(monkeypatch, "run", FLOW, "--reference", "--nodes", "2") == 2
     assert "--nodes cannot be given" in capsys.readouterr().err
 
 
-def test_every_option_has_a_variable_of_its_own() -> None:
-    """No two options of a command share a variable, and none but the shared ones has two names."""
+def test_each_option_has_its_own_variable() -> None:
+    """Options of one command share no variable, and only shared options have two names."""
     group = driftline._group()
     context = click.Context(group)
     found: dict[str, str] = {}

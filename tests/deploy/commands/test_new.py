@@ -1,4 +1,4 @@
-"""`driftline new`: what it writes passes every check, and runs as it says."""
+"""`driftline new`: the project that it writes passes all checks, and its commands work."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parents[3]
 BIN = Path(sys.executable).parent
 
 
-def done(folder: Path, *command: str) -> str:
-    """Run a command in a folder, as a user does; it has to succeed."""
+def run_in(folder: Path, *command: str) -> str:
+    """Run a command in a folder, as a user does, and check that it succeeds."""
     environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
     found = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, text=True, check=False
@@ -30,34 +30,34 @@ def done(folder: Path, *command: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def begun(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Where a flow was begun, and what was said."""
+def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Create a project; return its folder and the output of the command."""
     folder = tmp_path_factory.mktemp("new")
-    return folder, done(folder, sys.executable, "-m", "driftline", "new", "word-counts.2")
+    return folder, run_in(folder, sys.executable, "-m", "driftline", "new", "word-counts.2")
 
 
-def test_it_writes_a_flow_its_test_an_input_and_five_lines(begun: tuple[Path, str]) -> None:
-    folder, said = begun
+def test_new_writes_flow_test_and_input_and_prints_five_lines(project: tuple[Path, str]) -> None:
+    folder, said = project
     files = {"word_counts_2.py", "test_word_counts_2.py", "sample.jsonl", "README.md"}
     assert {path.name for path in (folder / "word_counts_2").iterdir()} == files
     assert all(f"word_counts_2/{name}: " in said for name in files)
     assert len((folder / "word_counts_2" / "README.md").read_text().splitlines()) == 5
 
 
-def test_it_passes_the_linter(begun: tuple[Path, str]) -> None:
-    """The type checker reads it in `tests/typing`."""
-    folder = begun[0] / "word_counts_2"
-    done(folder, str(BIN / "ruff"), "check", "--isolated", ".")
-    done(folder, str(BIN / "ruff"), "format", "--isolated", "--check", ".")
-    done(folder.parent, str(BIN / "ruff"), "check", "--isolated", "word_counts_2")
+def test_project_passes_the_linter(project: tuple[Path, str]) -> None:
+    """The type checker checks the project in `tests/typing`."""
+    folder = project[0] / "word_counts_2"
+    run_in(folder, str(BIN / "ruff"), "check", "--isolated", ".")
+    run_in(folder, str(BIN / "ruff"), "format", "--isolated", "--check", ".")
+    run_in(folder.parent, str(BIN / "ruff"), "check", "--isolated", "word_counts_2")
 
 
-def test_the_commands_that_it_prints_work(begun: tuple[Path, str]) -> None:
-    folder, said = begun
+def test_printed_commands_work(project: tuple[Path, str]) -> None:
+    folder, said = project
     run, test = (shlex.split(line) for line in said.splitlines() if line.startswith("  "))
     assert (run[0], test[:3]) == ("driftline", ["python", "-m", "pytest"])
-    done(folder, sys.executable, "-m", *run)
-    assert "2 passed" in done(folder, sys.executable, *test[1:], "-p", "no:cacheprovider")
+    run_in(folder, sys.executable, "-m", *run)
+    assert "2 passed" in run_in(folder, sys.executable, *test[1:], "-p", "no:cacheprovider")
     [output] = (folder / "word_counts_2" / "out").glob("counts-*.jsonl")
     values = [json.loads(line)["value"] for line in output.read_text().splitlines()]
     assert values[0] == {"word": "the", "count": 1}
@@ -65,14 +65,14 @@ def test_the_commands_that_it_prints_work(begun: tuple[Path, str]) -> None:
     assert len(values) == 12
 
 
-def test_the_commands_of_its_readme_work(begun: tuple[Path, str]) -> None:
-    folder = begun[0] / "word_counts_2"
+def test_readme_commands_work(project: tuple[Path, str]) -> None:
+    folder = project[0] / "word_counts_2"
     named = (folder / "README.md").read_text().split("`")[1::2]
     commands = [shlex.split(text) for text in named if text.startswith("driftline ")]
     assert [command[1] for command in commands] == ["run", "simulate", "graph"]
     commands[1] += ["--seeds", "3"]
     for command in commands:
-        done(folder, sys.executable, "-m", *command)
+        run_in(folder, sys.executable, "-m", *command)
     assert list((folder / "out").glob("counts-*.jsonl"))
 
 
@@ -91,7 +91,7 @@ def test_new_does_not_overwrite_existing_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["2day", "!!!", ".", "", "class", "json", "driftline", "a/json"])
-def test_a_name_that_no_module_can_have_is_refused(
+def test_name_that_is_not_a_module_name_is_rejected(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -104,14 +104,14 @@ def test_a_name_that_no_module_can_have_is_refused(
 @pytest.mark.parametrize(
     ("name", "module"), [("Ünïcode", "Ünïcode"), ("a b'c\"{d}", "a_b_c_d_"), ("_x", "_x")]
 )
-def test_odd_names_become_modules(name: str, module: str, tmp_path: Path) -> None:
+def test_unusual_names_become_module_names(name: str, module: str, tmp_path: Path) -> None:
     assert CliRunner().invoke(new, [str(tmp_path / name)]).exit_code == 0
-    assert done(tmp_path, sys.executable, f"{module}/{module}.py") == ""
+    assert run_in(tmp_path, sys.executable, f"{module}/{module}.py") == ""
 
 
-def test_the_version_is_that_of_the_project(tmp_path: Path) -> None:
+def test_new_requires_the_current_version(tmp_path: Path) -> None:
     [line] = [
         line for line in (ROOT / "pyproject.toml").read_text().splitlines() if "version =" in line
     ][:1]
-    said = done(tmp_path, sys.executable, "-m", "driftline", "--version")
+    said = run_in(tmp_path, sys.executable, "-m", "driftline", "--version")
     assert said == f"driftline {line.split(chr(34))[1]}\n"

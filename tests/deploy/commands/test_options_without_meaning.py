@@ -1,4 +1,4 @@
-"""An option that would be ignored is wrong use: it is named, and nothing is begun."""
+"""Options that would have no effect are rejected by name before anything starts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FLOW = "driftline.simulation.scenarios.flows:concatenation"
     [
         (["--nodes", "5", "--kill-every", "1"], ["--nodes", "--kill-every"]),
         (["--policy", "two-phase", "--max-in-flight", "100"], ["--policy", "--max-in-flight"]),
-        (["--nodes", "1"], ["--nodes"]),  # given, though with the default
+        (["--nodes", "1"], ["--nodes"]),  # on the command line, though with the default value
         (["--fresh", "--from-snapshot", "x"], ["--fresh", "--from-snapshot"]),
         (["--state", "x", "--let-anyone-send"], ["--state", "--let-anyone-send"]),
     ],

@@ -1,5 +1,4 @@
-"""`driftline savepoint`: a run that has ended normally has everything in it, and stays as it
-was."""
+"""`driftline savepoint` of a stopped run: it contains all results, and the run does not change."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ RECORDS = 30
 NEVER = ("--snapshot-interval-ms", "600000")
 
 
-def place_of(root: Path, records: range) -> Place:
+def make_run(root: Path, records: range) -> Place:
     file = root / "in.jsonl"
     root.mkdir(exist_ok=True)
     file.write_text("".join(json.dumps({"text": text(n)}) + "\n" for n in records))
@@ -42,7 +41,7 @@ def verified(place: Place) -> tuple[str, dict[str, object]]:
     return done.stdout, json.loads(report.read_text())["run"]
 
 
-def saved(place: Place, to: Path) -> str:
+def save(place: Place, to: Path) -> str:
     done = call("savepoint", str(FLOW), "--state", str(place.state), "--output", str(to))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -69,8 +68,8 @@ def test_savepoint_does_not_change_the_verdict_on_a_stopped_live_run(
             kill(process)
     before = verified(place)
     assert before[1]["status"] == how
-    words = saved(place, tmp_path / "saved")
-    assert "the state before 20" in words, "a date, as the run was live"
+    words = save(place, tmp_path / "saved")
+    assert "the state before 20" in words, "a live run has the date of its last label"
     assert ("not in the savepoint" in words) == (how == "interrupted")
     assert verified(place) == before
 
@@ -79,8 +78,8 @@ def has_snapshot(state: ClusterState | None) -> bool:
     return state is not None and bool(state.snapshots)
 
 
-def test_a_run_without_a_snapshot_says_how_to_get_one(tmp_path: Path) -> None:
-    place = place_of(tmp_path / "empty", range(0))
+def test_savepoint_without_a_snapshot_names_the_remedy(tmp_path: Path) -> None:
+    place = make_run(tmp_path / "empty", range(0))
     assert end(place, *NEVER)[0] == 0
     done = call(
         "savepoint", str(FLOW), "--state", str(place.state), "--output", str(tmp_path / "s")

@@ -1,4 +1,4 @@
-"""What the commands of a cluster say to somebody who mistypes, or is too early."""
+"""Messages of cluster commands after typing errors, or before agents or flows exist."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ flow.source("lines").sink("out")
 def tree(
     empty_tree: ZooKeeperTree, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> ZooKeeperTree:
-    """A cluster with one flow, whose agents do nothing; that of its node is away."""
+    """Provide a cluster with one flow and idle agents; the agent of its node is not running."""
     (tmp_path / "flow.py").write_text(FLOW)
     tree = empty_tree
     monkeypatch.setenv("DRIFTLINE_ZOOKEEPER", tree.zookeeper)
@@ -53,14 +53,14 @@ def tree(
     return tree
 
 
-Said = Callable[..., str]
+CommandRunner = Callable[..., str]
 
 
 @pytest.fixture
-def said(
+def run_driftline(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Said:
-    """Runs a command as the program does, in a directory of its own. Returns what it prints."""
+) -> CommandRunner:
+    """Return a function that runs a command in an empty directory and returns its output."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words: str, status: int) -> str:
@@ -94,9 +94,9 @@ def said(
     ],
 )  # fmt: skip
 def test_command_reports_expected_message(
-    words: list[str], status: int, message: str, tree: ZooKeeperTree, said: Said
+    words: list[str], status: int, message: str, tree: ZooKeeperTree, run_driftline: CommandRunner
 ) -> None:
-    assert message in said(*words, status=status)
+    assert message in run_driftline(*words, status=status)
 
 
 @pytest.mark.parametrize(
@@ -114,40 +114,45 @@ def test_command_reports_expected_message(
     ],
 )
 def test_failed_command_overwrites_json_file_with_error(
-    words: list[str], status: int, error: str, tree: ZooKeeperTree, tmp_path: Path, said: Said
+    words: list[str],
+    status: int,
+    error: str,
+    tree: ZooKeeperTree,
+    tmp_path: Path,
+    run_driftline: CommandRunner,
 ) -> None:
     file = tmp_path / "result.json"
     file.write_text('{"error": null}')
-    said(*words, "--json", str(file), status=status)
+    run_driftline(*words, "--json", str(file), status=status)
     assert error in json.loads(file.read_text())["error"]
 
 
 def test_command_without_required_key_reports_the_missing_key(
-    tree: ZooKeeperTree, tmp_path: Path, said: Said
+    tree: ZooKeeperTree, tmp_path: Path, run_driftline: CommandRunner
 ) -> None:
     public = "ZTkD)lNz/f.]P%UVG{NLeO>A$L!I55UJ:W4b}cU{"
     keyed = AgentRecord("a-node", (AgentRole.NODE,), "host", 2, public=public)
     tree.put_ephemeral("agents/a-node", keyed.encode())
     needed = "this cluster has keys: give --bind and --keys"
-    status = said("status", "counts", status=0)
+    status = run_driftline("status", "counts", status=0)
     assert status.startswith(f"counts: not known: {needed}\n")
     assert "not asked" in status
     assert "dropped a message" not in status
     add_keys(tmp_path / "keys", ["here"], {"shop": ["lines"]})
     with_keys = "--bind", "127.0.0.1", "--keys", "keys/here.key"
     other = "these --keys do not belong to this cluster"
-    status = said("status", "counts", *with_keys, status=0)
+    status = run_driftline("status", "counts", *with_keys, status=0)
     assert status.startswith(f"counts: not known: {other}")
     assert "dropped a message" not in status
     own = read_key(tmp_path / "keys/here.key").public
     known = replace(keyed, public=own)
     tree.put_ephemeral("agents/a-node", known.encode())
-    status = said("status", "counts", *with_keys, status=0)
+    status = run_driftline("status", "counts", *with_keys, status=0)
     assert status.startswith("counts: starting: no master answers yet")
 
 
-def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
-    tree: ZooKeeperTree, tmp_path: Path, said: Said
+def test_savepoint_requires_the_agents_of_all_nodes(
+    tree: ZooKeeperTree, tmp_path: Path, run_driftline: CommandRunner
 ) -> None:
     registry = tree.registry("counts")
     state = registry.read()
@@ -155,32 +160,38 @@ def test_a_savepoint_is_not_begun_without_the_agents_of_all_nodes(
     snapshot = SnapshotRecord(1, 1, (1,))
     registry.write(state.next(snapshots=(snapshot,)))
     saving = "savepoint", "counts", "--output", "s"
-    output = said(*saving, status=1)
+    output = run_driftline(*saving, status=1)
     assert "agent a-node is not running, and has the state of node-0: start it" in output
     assert not (tmp_path / "s").exists()
 
 
-def test_a_cluster_without_agents_says_how_to_start_them(tree: ZooKeeperTree, said: Said) -> None:
+def test_status_without_agents_explains_how_to_start_them(
+    tree: ZooKeeperTree, run_driftline: CommandRunner
+) -> None:
     tree.remove_ephemeral("agents/m")
     tree.remove_ephemeral("agents/a-front")
-    assert "no agents are running: start `driftline" in said("status", status=0)
+    assert "no agents are running: start `driftline" in run_driftline("status", status=0)
 
 
-def test_submit_notes_that_an_agent_of_the_flow_is_away(
-    tree: ZooKeeperTree, tmp_path: Path, said: Said
+def test_submit_warns_that_an_agent_of_the_flow_is_missing(
+    tree: ZooKeeperTree, tmp_path: Path, run_driftline: CommandRunner
 ) -> None:
     assert fail(tree, submission_of(tree, "counts"), CANCELLED, "a test")
     more = "--input", "in.jsonl", "--output", str(tmp_path / "out")
-    output = said("submit", "flow.py", *more, "--accept-changed-code", status=0)
+    output = run_driftline("submit", "flow.py", *more, "--accept-changed-code", status=0)
     assert "note: agent a-node is not running: the flow waits for it" in output
 
 
-def test_the_status_of_one_flow_is_of_that_flow_alone(tree: ZooKeeperTree, said: Said) -> None:
-    alone = said("status", "counts", status=0)
+def test_status_of_one_flow_omits_other_flows(
+    tree: ZooKeeperTree, run_driftline: CommandRunner
+) -> None:
+    alone = run_driftline("status", "counts", status=0)
     assert alone.startswith("counts: starting: no master answers yet\n  policy exactly-once")
     assert "agents" not in alone
-    assert "taken by" in said("status", status=0)
-    assert all(line == line.rstrip() for line in alone.splitlines()[:2]), "no blanks at the end"
+    assert "taken by" in run_driftline("status", status=0)
+    assert all(line == line.rstrip() for line in alone.splitlines()[:2]), (
+        "lines have no trailing blanks"
+    )
     tree.remove("flows/counts")
-    none = said("status", status=0)
+    none = run_driftline("status", status=0)
     assert none.startswith("no flows: `driftline submit` begins one\n")

@@ -163,4 +163,4 @@ class Faults:
     def _rescaled(self) -> None:
         nodes = self._chance.choice(NODES)
         self._tell(f"{nodes} nodes are wanted")
-        self._lab.tried("rescale", self._flow, nodes, "--wait", 0)
+        self._lab.try_command("rescale", self._flow, nodes, "--wait", 0)

@@ -1,6 +1,6 @@
-"""A time of day that tests may set, for all processes whose PYTHONPATH has this folder.
+"""Adjustable wall clock for all processes whose PYTHONPATH contains this folder.
 
-The file that the environment variable CLOCK names has the seconds by which it is wrong.
+The environment variable CLOCK names a file with the offset in seconds.
 """
 
 from __future__ import annotations
