@@ -14,7 +14,7 @@ from tests.deploy.local.command import call, count_lines
 from tests.deploy.local.run_copies import (
     FLOW,
     LIMIT_S,
-    Place,
+    RunPlace,
     end,
     free_port,
     kill,
@@ -28,20 +28,20 @@ RECORDS = 30
 NEVER = ("--snapshot-interval-ms", "600000")
 
 
-def make_run(root: Path, records: range) -> Place:
+def make_run(root: Path, records: range) -> RunPlace:
     file = root / "in.jsonl"
     root.mkdir(exist_ok=True)
     file.write_text("".join(json.dumps({"text": text(n)}) + "\n" for n in records))
-    return Place(root, "exactly-once", str(file))
+    return RunPlace(root, "exactly-once", str(file))
 
 
-def verified(place: Place) -> tuple[str, dict[str, object]]:
+def verified(place: RunPlace) -> tuple[str, dict[str, object]]:
     report = place.root / "verdict.json"
     done = call("verify", str(place.output), "--state", str(place.state), "--json", str(report))
     return done.stdout, json.loads(report.read_text())["run"]
 
 
-def save(place: Place, to: Path) -> str:
+def save(place: RunPlace, to: Path) -> str:
     done = call("savepoint", str(FLOW), "--state", str(place.state), "--output", str(to))
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
@@ -53,7 +53,7 @@ def save(place: Place, to: Path) -> str:
 def test_savepoint_does_not_change_the_verdict_on_a_stopped_live_run(
     tmp_path: Path, number: signal.Signals, how: str
 ) -> None:
-    place = Place(tmp_path / "run", "exactly-once", f"tcp://127.0.0.1:{free_port()}")
+    place = RunPlace(tmp_path / "run", "exactly-once", f"tcp://127.0.0.1:{free_port()}")
     process = place.start()
     try:
         with Producer(place.source, "p", timeout_s=LIMIT_S) as producer:

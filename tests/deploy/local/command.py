@@ -1,4 +1,4 @@
-"""Calls of the `driftline` command: in a process of its own, or in that of the test."""
+"""Calls of the `driftline` command, in a separate process or in that of the test."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WORDCOUNT = ROOT / "examples" / "wordcount.py"
 
 
 def driftline(*arguments: str | Path, timeout: float = 300) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
+    """Run the command in a separate process."""
     return subprocess.run(
         [sys.executable, "-m", "driftline", *map(str, arguments)],
         cwd=ROOT,
@@ -29,9 +29,10 @@ def driftline(*arguments: str | Path, timeout: float = 300) -> subprocess.Comple
 
 
 def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the command in this process, which saves the start of one. Nodes have their own.
+    """Run the command in this process, which avoids starting an interpreter; nodes are processes.
 
-    Strings have other hashes here than on nodes: not for functions that iterate over a set.
+    String hashes differ between this process and the nodes: unsuitable for functions that iterate
+    over a set.
     """
     words = ["driftline", *map(str, arguments)]
     out, err = StringIO(), StringIO()
@@ -45,11 +46,11 @@ def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def lines(directory: Path) -> list[str]:
-    """All output lines of a directory, merged by label."""
+    """Return all output lines of a directory, merged by label."""
     found = [line for file in directory.glob("*.jsonl") for line in file.read_text().splitlines()]
     return sorted(found, key=lambda line: list(json.loads(line)["t"]))
 
 
 def count_lines(directory: Path) -> int:
-    """How many output lines a directory has, without reading them as JSON."""
+    """Return the number of output lines of a directory, without parsing them."""
     return sum(file.read_bytes().count(b"\n") for file in directory.glob("*.jsonl"))

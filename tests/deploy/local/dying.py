@@ -1,9 +1,9 @@
-"""`driftline`, whose masters are killed (signal 9) at each step of the shutdown.
+"""Run `driftline` with masters that are killed (signal 9) at each step of the shutdown.
 
-``python -m tests.deploy.local.dying FOLDER KINDS run ...``: a master dies at a point at which no
-master has died before, and leaves a file with the name of the point in the folder: ``write`` and
-``written`` (the outcome), ``Stop sent N`` and ``Goodbye taken N``. KINDS are the first words of the
-points, with commas between them.
+``python -m tests.deploy.local.dying FOLDER KINDS run ...``: a master kills itself at the first
+point at which no earlier master died, and creates a file with the name of the point in the folder:
+``write`` and ``written`` (the outcome), ``Stop sent N`` and ``Goodbye taken N``. KINDS are the
+first words of the points, separated by commas.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ FOLDER, KINDS = "DYING_FOLDER", "DYING_KINDS"
 counted: Counter[str] = Counter()
 
 
-def die_at(point: str, context: Runtime | None = None) -> None:
-    """Die, if no master has died here; with a runtime, once its messages have left."""
+def die_once_at(point: str, context: Runtime | None = None) -> None:
+    """Kill this process unless a master has died here before; with a runtime, flush it first."""
     if point.split()[0] not in os.environ[KINDS].split(","):
         return
     try:
@@ -44,7 +44,7 @@ def die_at(point: str, context: Runtime | None = None) -> None:
 
 
 def point_of(message: Message, what: str) -> str:
-    """The name of a point; empty for messages that are not of the shutdown."""
+    """Return the name of a point, or an empty string for messages that do not end the run."""
     if not isinstance(message, Stop | Goodbye):
         return ""
     kind = f"{type(message).__name__} {what}"
@@ -53,36 +53,36 @@ def point_of(message: Message, what: str) -> str:
 
 
 class DyingRegistry(FileRegistry):
-    """Dies before and after the outcome is written."""
+    """Registry that kills its process before and after it writes the outcome."""
 
     def write(self, state: ClusterState, *, again: bool = False) -> None:
         if state.outcome is not None:
-            die_at("write")
+            die_once_at("write")
         super().write(state, again=again)
         if state.outcome is not None:
-            die_at("written")
+            die_once_at("written")
 
 
 class DyingMaster(Master):
-    """Dies before it takes a message."""
+    """Master that dies before it handles a message."""
 
     def handle(self, sender: str, message: Message) -> None:
         if point := point_of(message, "taken"):
-            die_at(point)
+            die_once_at(point)
         super().handle(sender, message)
 
 
 class DyingRuntime(Runtime):
-    """Dies when a message has left, and nothing after it."""
+    """Runtime that dies directly after it has sent a message."""
 
     def _send(self, party: Role, to: str, data: bytes) -> None:
         super()._send(party, to, data)
         if point := point_of(decode(data)[1], "sent"):
-            die_at(point, self)
+            die_once_at(point, self)
 
 
 def run_process(config: str) -> int:
-    """As `deploy.runtime.process` does."""
+    """Run a process of a run as `deploy.runtime.process` does, with the classes above."""
     with (
         patch("driftline.deploy.runtime.master_process.FileRegistry", DyingRegistry),
         patch("driftline.deploy.runtime.master_process.Master", DyingMaster),
@@ -91,8 +91,8 @@ def run_process(config: str) -> int:
         return driftline.deploy.runtime.process.main(config)
 
 
-def _dying(module: str, *arguments: object) -> list[str]:
-    """What to execute instead of a node or the master: this file."""
+def _dying_command(module: str, *arguments: object) -> list[str]:
+    """Return the command for a process of the run: this module instead of the usual one."""
     if module != MODULE:
         return command(module, *arguments)
     return [sys.executable, "-m", "tests.deploy.local.dying", *map(str, arguments)]
@@ -101,7 +101,7 @@ def _dying(module: str, *arguments: object) -> list[str]:
 if __name__ == "__main__":
     if FOLDER in os.environ:
         sys.exit(run_process(sys.argv[1]))
-    os.environ["PYTHONHASHSEED"] = "0"  # otherwise the command would begin again
+    os.environ["PYTHONHASHSEED"] = "0"  # otherwise the command would restart itself to set it
     os.environ[FOLDER], os.environ[KINDS], *sys.argv[1:] = sys.argv[1:]
-    with patch("driftline.deploy.runtime.supervision.child.command", _dying):
+    with patch("driftline.deploy.runtime.supervision.child.command", _dying_command):
         main()

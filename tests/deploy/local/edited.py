@@ -1,4 +1,4 @@
-"""A run whose flow is edited between two starts."""
+"""Run whose flow is edited between two starts."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ RECORDS = 600
 KEYS = 7
 
 
-class Edited:
-    """A run with two nodes in a folder of its own, whose flow is edited."""
+class EditedRun:
+    """Run with two nodes in its own folder, whose flow the test edits."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,12 +52,12 @@ class Edited:
         )  # fmt: skip
 
     def end(self, *more: str) -> tuple[int, str]:
-        """Run to the end."""
+        """Run to the end; return the exit status and the log."""
         done = call(*self.command(*more))
         return done.returncode, done.stderr
 
     def interrupt(self, version: str, outputs: int, *more: str) -> None:
-        """Run until there are outputs of a version, and kill all processes at once."""
+        """Run until a version has made enough outputs, then kill all processes at once."""
         process = self.start("--max-in-flight", "1", *more)
         try:
             wait_until(
@@ -70,12 +70,12 @@ class Edited:
             kill(process)
 
     def count(self, version: str) -> int:
-        """How many outputs there are of a version."""
+        """Return the number of outputs of a version."""
         files = (self.folder / "out").glob("*.jsonl")
         return sum(file.read_text().count(f'"{version}"') for file in files)
 
     def values(self, file: str = "*") -> list[tuple[str, str, int]]:
-        """The values in whole lines, in the order of each file."""
+        """Return the values of complete lines, in the order of each file."""
         texts = [path.read_text() for path in sorted((self.folder / "out").glob(f"{file}.jsonl"))]
         lines = [line for text in texts for line in text[: text.rfind("\n") + 1].splitlines()]
         return [tuple(json.loads(line)["value"]) for line in lines]
@@ -84,7 +84,7 @@ class Edited:
         return [version for version, *_ in self.values()]
 
     def check(self) -> None:
-        """Nothing is lost, nothing comes twice, and no state was lost on the way."""
+        """Check that no output or state is lost, and that no output is duplicated."""
         counted = sorted((key, n) for _, key, n in self.values())
         each = {f"k{k}": len(range(k, RECORDS, KEYS)) for k in range(KEYS)}
         assert counted == sorted((key, n + 1) for key, most in each.items() for n in range(most))

@@ -1,4 +1,4 @@
-"""A run that was killed on its way, and copies of its directories from two moments."""
+"""A killed run, and copies of its directories from two moments."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT_S = 60.0
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that another process does."""
+    """Wait until another process has brought about a condition."""
     deadline = monotonic() + LIMIT_S
     while not condition():
         assert monotonic() < deadline, f"not within {LIMIT_S} s: {what}"
@@ -35,7 +35,7 @@ def wait_until(condition: Callable[[], bool], what: str) -> None:
 
 
 def text(number: int) -> str:
-    """A record: words that both nodes have."""
+    """Return the text of a record, with words for both nodes."""
     return f"a b{number % 3} c{number % 40} d{number % 7}"
 
 
@@ -46,8 +46,8 @@ def free_port() -> int:
 
 
 @dataclass
-class Place:
-    """Where a run's directories are."""
+class RunPlace:
+    """Directories and options of a run."""
 
     root: Path
     policy: str
@@ -85,15 +85,15 @@ class Place:
         files = self.output.glob("*.jsonl")
         return [line for file in files for line in file.read_text().splitlines()]
 
-    def copy(self, name: str) -> Place:
-        """A copy of everything, as it is now."""
+    def copy(self, name: str) -> RunPlace:
+        """Copy all directories in their present state."""
         to = self.root.parent / name
         for part in ("state", "out"):
             shutil.copytree(self.root / part, to / part, dirs_exist_ok=True)
-        return Place(to, self.policy, self.source)
+        return RunPlace(to, self.policy, self.source)
 
     def problem(self) -> str:
-        """What is wrong with the outputs; empty if nothing is."""
+        """Return what is wrong with the outputs; empty if nothing is."""
         found = [json.loads(line) for line in self.lines()]
         values = Counter((item["value"]["word"], item["value"]["count"]) for item in found)
         words = Counter(word for n in range(RECORDS) for word in text(n).split())
@@ -112,14 +112,14 @@ def signal_all(process: subprocess.Popen[str], number: signal.Signals) -> None:
     os.killpg(process.pid, number)
 
 
-def interrupted(root: Path, policy: str) -> tuple[Place, Place]:
-    """A run that was killed: copies of its directories from an earlier moment, and from its end.
+def interrupted(root: Path, policy: str) -> tuple[RunPlace, RunPlace]:
+    """Kill a run; return copies of its directories from an earlier moment and from its end.
 
-    Both are of one session: the earlier one is made while all processes stand still.
+    Both copies are of one session. The earlier one is made while all processes are suspended.
     """
     source = root / "in.jsonl"
     source.write_text("".join(json.dumps({"text": text(i)}) + "\n" for i in range(RECORDS)))
-    place = Place(root / "run", policy, str(source))
+    place = RunPlace(root / "run", policy, str(source))
     process = place.start("--max-in-flight", "1")
     try:
         wait_until(lambda: count_lines(place.output) > RECORDS / 2, "some outputs")
@@ -135,9 +135,9 @@ def interrupted(root: Path, policy: str) -> tuple[Place, Place]:
     return old, place.copy("now")
 
 
-def received(root: Path, policy: str) -> tuple[Place, Place]:
-    """The same, of a run whose records were received, and which had taken all of them."""
-    place = Place(root / "run", policy, f"tcp://127.0.0.1:{free_port()}")
+def received(root: Path, policy: str) -> tuple[RunPlace, RunPlace]:
+    """Do the same with a run that has received all its records from a producer."""
+    place = RunPlace(root / "run", policy, f"tcp://127.0.0.1:{free_port()}")
     process = place.start()
     try:
         with Producer(place.source, "p", timeout_s=LIMIT_S) as producer:
@@ -150,7 +150,7 @@ def received(root: Path, policy: str) -> tuple[Place, Place]:
             old = place.copy("old")
             before = _snapshots(place)
             signal_all(process, signal.SIGCONT)
-            sleep(1.2)  # times are reserved a second ahead: what is after them is not in the copy
+            sleep(1.2)  # times are reserved a second ahead: the copy lacks later ones
             for number in range(RECORDS // 2, RECORDS):
                 producer.send({"text": text(number)})
         wait_until(lambda: count_lines(place.output) == 4 * RECORDS, "all outputs")
@@ -160,28 +160,28 @@ def received(root: Path, policy: str) -> tuple[Place, Place]:
     return old, place.copy("now")
 
 
-def _snapshots(place: Place) -> int:
+def _snapshots(place: RunPlace) -> int:
     state = place.registry()
     return state.snapshots[0].number if state is not None and state.snapshots else 0
 
 
 def stop(process: subprocess.Popen[str]) -> None:
-    """Stop all processes of a run; returns once each of their threads stands still."""
+    """Suspend all processes of a run; return once all their threads are stopped."""
     signal_all(process, signal.SIGSTOP)
     wait_until(lambda: thread_states(process.pid) <= set("TZ"), "all threads stand still")
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kill all processes of a run; returns once none of them can write any more."""
+    """Kill all processes of a run; return once none of them can write any more."""
     signal_all(process, signal.SIGKILL)
     process.communicate()
     wait_until(lambda: thread_states(process.pid) <= set("Z"), "all processes have ended")
 
 
 def thread_states(group: int) -> set[str]:
-    """The states of all threads of a process group, in the letters of `/proc`.
+    """Return the states of all threads of a process group, as letters of `/proc`.
 
-    A signal is not obeyed at once: a thread first leaves the call of the system that it is in.
+    Signals take effect with a delay: a thread first leaves its current system call.
     """
     states = set()
     for file in Path("/proc").glob("[0-9]*/task/*/stat"):
@@ -192,8 +192,8 @@ def thread_states(group: int) -> set[str]:
     return states
 
 
-def end(place: Place, *more: str) -> tuple[int, str]:
-    """Let a run go on to its end, with its producer if it has one. Returns what became of it."""
+def end(place: RunPlace, *more: str) -> tuple[int, str]:
+    """Let a run and its producer, if it has one, complete; return the exit status and the log."""
     if "://" not in place.source:
         done = call(*place.command(*more))
         return done.returncode, done.stderr
@@ -208,7 +208,7 @@ def end(place: Place, *more: str) -> tuple[int, str]:
 
 
 def _send_all(address: str, process: subprocess.Popen[str]) -> None:
-    """As a producer that has forgotten everything, and begins again."""
+    """Send all records, as a producer does that restarts without any state."""
     while process.poll() is None:
         try:
             with Producer(address, "p", timeout_s=1.0) as producer:
@@ -217,4 +217,4 @@ def _send_all(address: str, process: subprocess.Popen[str]) -> None:
                 producer.end()
             return
         except DriftlineError:
-            continue  # not there yet, or it has ended meanwhile
+            continue  # the run is not listening yet, or has ended

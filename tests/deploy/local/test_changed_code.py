@@ -16,12 +16,12 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.flow.outline import make_outline
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import get_policy
-from tests.deploy.local.edited import FLOW, RECORDS, Edited
+from tests.deploy.local.edited import FLOW, RECORDS, EditedRun
 from tests.deploy.local.run_copies import LIMIT_S, kill, wait_until
 
 
-def test_changed_code_is_refused_by_name_or_accepted_and_survives_kills(tmp_path: Path) -> None:
-    run = Edited(tmp_path)
+def test_changed_code_is_rejected_by_name_or_accepted_and_survives_kills(tmp_path: Path) -> None:
+    run = EditedRun(tmp_path)
     run.interrupt("old", 150)
     run.edit("newer")
     status, said = run.end()
@@ -31,15 +31,15 @@ def test_changed_code_is_refused_by_name_or_accepted_and_survives_kills(tmp_path
     assert "--accept-changed-code" in said
     assert "Traceback" not in said
     run.interrupt("newer", 50, "--accept-changed-code")
-    status, said = run.end()  # accepted before
+    status, said = run.end()  # an earlier start accepted the change
     assert status == 0, said
     run.check()
-    assert 140 < run.versions().count("old") < RECORDS  # a line may not have been committed
+    assert 140 < run.versions().count("old") < RECORDS  # the last line may not be committed
     assert {*run.versions()} == {"old", "newer"}
 
 
 def test_code_change_during_a_run_fails_it(tmp_path: Path) -> None:
-    run = Edited(tmp_path)
+    run = EditedRun(tmp_path)
     process = run.start("--max-in-flight", "1")
     try:
         wait_until(lambda: run.count("old") > 20, "outputs")
@@ -55,11 +55,11 @@ def test_code_change_during_a_run_fails_it(tmp_path: Path) -> None:
     assert {*run.versions()} == {"old"}
 
 
-# The rules of a start, without processes.
+# The rules at a start, without processes.
 
 
-class Opened:
-    """A state directory whose run has processed something, opened again and again."""
+class ReopenedState:
+    """State directory of a run that has processed records; tests open it repeatedly."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -80,18 +80,18 @@ class Opened:
 
 
 @pytest.fixture
-def opened(tmp_path: Path) -> Opened:
-    return Opened(tmp_path)
+def opened(tmp_path: Path) -> ReopenedState:
+    return ReopenedState(tmp_path)
 
 
 OLD, NEWER = (FLOW.format(version=version, more="") for version in ("old", "newer"))
 
 
 def test_start_reports_first_record_processed_by_new_code(
-    opened: Opened, caplog: pytest.LogCaptureFixture
+    opened: ReopenedState, caplog: pytest.LogCaptureFixture
 ) -> None:
     opened.open(OLD)
-    opened.open(NEWER)  # the run has processed nothing
+    opened.open(NEWER)  # the run has processed no record
     state = opened.registry.read()
     assert state is not None
     snapshot = SnapshotRecord(7, 40, (40,))
@@ -106,7 +106,7 @@ def test_start_reports_first_record_processed_by_new_code(
         opened.open(fields)
 
 
-def test_changed_flow_or_options_are_rejected_with_the_differences(opened: Opened) -> None:
+def test_changed_flow_or_options_are_rejected_with_the_differences(opened: ReopenedState) -> None:
     opened.open(OLD)
     with pytest.raises(StateMismatch) as refused:
         opened.open(OLD.replace('ValueState("n")', 'ValueState("m")'), "two-phase", 3)

@@ -1,4 +1,4 @@
-"""A run ends whatever dies while it does: real processes, and kill -9 at each message."""
+"""A run completes although processes die during its shutdown: real kill -9 at each message."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ flow.source("lines").map(lambda record: 1 // (len(record["text"]) - 3), name="di
 def run_dying(
     folder: Path, points: set[str], *arguments: str | Path
 ) -> subprocess.CompletedProcess[str]:
-    """Run two nodes with masters that die at least at these points; all processes end."""
+    """Run two nodes whose masters die at least at these points; wait until all processes end."""
     (folder / "died").mkdir()
     kinds = ",".join(sorted({point.split()[0] for point in points}))
     done = subprocess.run(
@@ -41,7 +41,7 @@ def run_dying(
 
 
 def left_over(where: Path) -> list[str]:
-    """Processes that have a directory in their command line."""
+    """Return the processes that have a directory in their command line."""
     found = []
     for process in Path("/proc").iterdir():
         if process.name.isdigit() and int(process.name) != os.getpid():

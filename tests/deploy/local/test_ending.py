@@ -1,4 +1,4 @@
-"""`driftline verify` says how far a run has come: to its end, to a signal, an error, a kill."""
+"""`driftline verify` reports how a run ended: complete, by a signal, by an error, or by a kill."""
 
 from __future__ import annotations
 
@@ -70,21 +70,21 @@ def test_ending_reports_outcome_and_resume_point(
     assert ("begins with an empty state" in empty.text) == (how is not ExitStatus.COMPLETE)
 
 
-def test_a_run_without_registry_or_record_is_not_called_complete() -> None:
+def test_run_without_registry_or_records_is_not_complete() -> None:
     assert ending_of(None, outputs(499)).status is ExitStatus.UNKNOWN
     begun = replace(state(snapshots=0), incarnation=0)
     assert ending_of(begun, []).status is ExitStatus.NOT_BEGUN
 
 
 def test_call_killed_before_its_first_decision_keeps_earlier_outcome() -> None:
-    """Its records may be in the input log already: the outcome is that of the call before."""
+    """Records may be in the input log already, but the outcome is that of the earlier call."""
     run = replace(state(outcome=RunOutcome("r", "", ENDED_ON_REQUEST)), last_session=2)
     for session, how in ((2, ExitStatus.DRAINED), (3, ExitStatus.INTERRUPTED)):
         log = DirectoryReport("input-0", "log", owner=DirectoryOwner("me", "input-0", session))
         assert ending_of(run, [log]).status is how
 
 
-def test_an_error_is_noted_only_for_a_call_without_an_outcome(tmp_path: Path) -> None:
+def test_error_is_recorded_only_for_a_call_without_an_outcome(tmp_path: Path) -> None:
     registry = FileRegistry(tmp_path / "registry")
     cases = [("other", "before", False), ("mine", "before", True), ("mine", "now", False)]
     for lineage, run_id, noted in cases:
@@ -98,7 +98,7 @@ def test_an_error_is_noted_only_for_a_call_without_an_outcome(tmp_path: Path) ->
         assert found.outcome == (RunOutcome("now", "Unavailable", "no way") if noted else outcome)
 
 
-def test_the_error_that_ended_a_run_is_told(tmp_path: Path) -> None:
+def test_verify_reports_the_error_that_ended_a_run(tmp_path: Path) -> None:
     (tmp_path / "failing.py").write_text(
         "from driftline import Flow\n"
         "flow = Flow('failing')\n"

@@ -1,4 +1,4 @@
-"""A full disk is one story in the log, which names the directory; the run waits for room."""
+"""A run waits while its disk is full, and logs a short account that names the directory."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pytest
 from driftline.deploy.producer import Producer
 from tests.deploy.local.full_disk import SmallDisk, small_disk
 from tests.deploy.local.run_copies import wait_until
-from tests.deploy.local.test_log import Line, Watched
+from tests.deploy.local.test_log import Line, LoggedRun
 
 STORY_LINES_MAX = 10
 RECORDS = 300
-OF_OTHERS = "progress", "run-ended", "log-file"
+ROUTINE_EVENTS = "progress", "run-ended", "log-file"
 LIVE = "tcp://127.0.0.1:0"
 OPTIONS = "--nodes", "2", "--log-level", "debug"
 
@@ -29,32 +29,32 @@ def disk(tmp_path: Path) -> Iterator[SmallDisk]:
         yield disk
 
 
-def address(run: Watched) -> str:
+def address(run: LoggedRun) -> str:
     return str(run.until("input")["message"]).rpartition(" on ")[2].split()[0].strip(",;")
 
 
-def story_of(run: Watched) -> list[Line]:
-    """The lines of the story: from the first failure on, but figures, producers and the last one.
+def story_of(run: LoggedRun) -> list[Line]:
+    """Return the log lines since the first failure, without routine events and debug lines.
 
-    How long a standstill takes is told again and again, more seldom each time: that counts once.
+    A stall is logged repeatedly, at growing intervals; its lines count once.
     """
     events = [line["event"] for line in run.lines]
     story = run.lines[events.index("job-failed") :]
     again = [line for line in story if line["event"] == "standstill"][1:]
     return [
         line for line in story
-        if line["event"] not in OF_OTHERS and line["level"] != "debug"
+        if line["event"] not in ROUTINE_EVENTS and line["level"] != "debug"
         and line not in again
     ]  # fmt: skip
 
 
-def names(run: Watched, event: str) -> list[str]:
-    """The parties with this event."""
+def names(run: LoggedRun, event: str) -> list[str]:
+    """Return the names of the roles with this event."""
     return sorted(str(line["fields"]["name"]) for line in run.events(event))
 
 
-def as_sent(run: Watched) -> bool:
-    """Whether the outputs are one for each record, each once."""
+def outputs_are_complete(run: LoggedRun) -> bool:
+    """Return whether each record has exactly one output."""
     lines = [line for file in run.output.glob("*.jsonl") for line in file.read_text().splitlines()]
     return len(lines) == len(set(lines)) == RECORDS
 
@@ -67,10 +67,10 @@ def send(to: str, first: int, last: int) -> None:
 
 
 def test_run_survives_full_disk_twice_even_during_shutdown(tmp_path: Path, disk: SmallDisk) -> None:
-    """The log file lies on the full disk, too."""
+    """The log file is on the full disk, too."""
     state, log = disk.folder / "state", disk.folder / "log"
     options = *OPTIONS, "--state", str(state), "--log-file", str(log)
-    with Watched(tmp_path, "flow", 0, *options, source=LIVE) as run:
+    with LoggedRun(tmp_path, "flow", 0, *options, source=LIVE) as run:
         place = address(run)
         send(place, 0, RECORDS // 2)
         run.until("snapshot")
@@ -88,17 +88,19 @@ def test_run_survives_full_disk_twice_even_during_shutdown(tmp_path: Path, disk:
         story = story_of(run)
         assert len(story) <= STORY_LINES_MAX, "\n".join(str(line["message"]) for line in story)
         failed = names(run, "job-failed")
-        assert len(set(failed)) == len(failed), "each is told once"
+        assert len(set(failed)) == len(failed), "each failure is logged once"
         before = len(run.events("standstill"))
         disk.fill()
         run.process.send_signal(signal.SIGTERM)
         wait_until(lambda: len(run.events("standstill")) > before, "the run says what it waits for")
         waits = run.events("standstill")[before]["fields"]["reason"]
-        assert str(state) in waits, "a node's directory, or the registry if the snapshot has fitted"
+        assert str(state) in waits, (
+            "a node's directory, or the registry if the snapshot was written"
+        )
         assert "asked to end" in waits or "writing how the run ended" in waits
         disk.make_room()
-        assert run.end() == 128 + signal.SIGTERM, run.raw
+        assert run.end() == 128 + signal.SIGTERM, run.raw_lines
         assert str(log) in run.events("log-file")[0]["message"]
-        assert log.read_text().splitlines()[-1] == run.raw[-1].rstrip()
+        assert log.read_text().splitlines()[-1] == run.raw_lines[-1].rstrip()
         assert not run.events("process-died")
-        assert as_sent(run)
+        assert outputs_are_complete(run)

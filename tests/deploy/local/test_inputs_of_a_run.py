@@ -45,7 +45,7 @@ def reference(flow: str | Path, folder: Path, *inputs: str | Path) -> list[str]:
     return lines(folder / "reference")
 
 
-def test_files_and_patterns_and_directories_are_one_stream(tmp_path: Path) -> None:
+def test_files_patterns_and_directories_form_one_stream(tmp_path: Path) -> None:
     records(tmp_path / "logs" / "2.jsonl", 150, 100)
     records(tmp_path / "logs" / "1.jsonl", 100)
     records(tmp_path / "more" / "3.jsonl", 100, 250)
@@ -63,7 +63,7 @@ def test_files_and_patterns_and_directories_are_one_stream(tmp_path: Path) -> No
     assert "give another --output" in refused.stderr
 
 
-def test_a_bad_record_of_a_later_file_is_found(tmp_path: Path) -> None:
+def test_bad_record_of_a_later_file_is_reported(tmp_path: Path) -> None:
     records(tmp_path / "1.jsonl", 3)
     (tmp_path / "2.jsonl").write_text('{"text": "x"}\n{"text": \n{"text": "y"}\n')
     run: list[str | Path] = ["run", WORDCOUNT, "--input", tmp_path, "--output"]
@@ -80,7 +80,7 @@ def test_a_bad_record_of_a_later_file_is_found(tmp_path: Path) -> None:
     assert (json.loads(aside)["record"], json.loads(aside)["file"]) == (5, "2.jsonl")
 
 
-def test_inputs_have_the_names_of_their_sources(tmp_path: Path) -> None:
+def test_inputs_are_assigned_to_sources_by_name(tmp_path: Path) -> None:
     join = tmp_path / "join.py"
     join.write_text(JOIN)
     left = records(tmp_path / "l.jsonl", 20)
@@ -99,8 +99,8 @@ def test_inputs_have_the_names_of_their_sources(tmp_path: Path) -> None:
     assert "Traceback" not in wrong.stderr
 
 
-class Fed:
-    """A run that is given its standard input bit by bit, and may be killed."""
+class PipedRun:
+    """Run whose standard input a test writes in pieces; the test may kill it."""
 
     def __init__(self, *arguments: str | Path) -> None:
         self.process = subprocess.Popen(
@@ -132,9 +132,9 @@ class Fed:
 
 
 @pytest.fixture
-def fed() -> Iterator[list[Fed]]:
-    """The runs of a test; none is left over."""
-    made: list[Fed] = []
+def piped_runs() -> Iterator[list[PipedRun]]:
+    """Collect the runs of a test, and kill them at its end."""
+    made: list[PipedRun] = []
     yield made
     for each in made:
         each.process.kill()
@@ -142,48 +142,48 @@ def fed() -> Iterator[list[Fed]]:
             each.process.communicate()
 
 
-def test_kill_9_of_a_run_on_standard_input_loses_and_repeats_nothing(
-    fed: list[Fed], tmp_path: Path
+def test_kill_9_of_a_run_on_standard_input_keeps_exactly_once(
+    piped_runs: list[PipedRun], tmp_path: Path
 ) -> None:
     whole = records(tmp_path / "in.jsonl", 300)
     data = whole.read_bytes()
     run: list[str | Path] = ["run", WORDCOUNT, "--input", "-", "--output", tmp_path / "out"]
     run += ["--nodes", "2", "--snapshot-interval-ms", "50"]
     chance = random.Random(1)
-    fed.append(Fed(*run))
-    fed[-1].feed(data[: chance.randrange(len(data) // 2, len(data))])
-    fed[-1].await_outputs(tmp_path / "out", chance.randrange(20, 3 * 120))
-    fed[-1].kill()
-    changed = driftline_fed(run, data.replace(b"c3", b"d3"))
+    piped_runs.append(PipedRun(*run))
+    piped_runs[-1].feed(data[: chance.randrange(len(data) // 2, len(data))])
+    piped_runs[-1].await_outputs(tmp_path / "out", chance.randrange(20, 3 * 120))
+    piped_runs[-1].kill()
+    changed = run_with_stdin(run, data.replace(b"c3", b"d3"))
     assert changed.returncode == 1
     assert b"not the standard input of which" in changed.stderr
-    fed.append(Fed(*run))
-    fed[-1].feed(data)
-    status, said = fed[-1].end()
+    piped_runs.append(PipedRun(*run))
+    piped_runs[-1].feed(data)
+    status, said = piped_runs[-1].end()
     assert status == 0, said
     assert "of standard input: they are already stored" in said
     assert "standard input has ended, after 300 records" in said
     expected = reference(WORDCOUNT, tmp_path, whole)
-    assert lines(tmp_path / "out") == expected, "the numbers are those of a file, too"
-    again = driftline_fed(run, data)
+    assert lines(tmp_path / "out") == expected, "records have the same numbers as in a file"
+    again = run_with_stdin(run, data)
     assert again.returncode == 0
     warning = b"warning run     standard input is not read: an earlier call has read all its 300"
-    assert warning in again.stderr, "it may have more records now"
+    assert warning in again.stderr, "standard input may have more records now"
     assert call("verify", tmp_path / "out").returncode == 0
 
 
-def test_an_input_without_a_record_is_a_warning(tmp_path: Path) -> None:
+def test_empty_input_is_a_warning(tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(JOIN)
     (tmp_path / "blank.jsonl").write_text("\n\n")
     run: list[str | Path] = ["run", tmp_path / "flow.py:joined", "--output", tmp_path / "out"]
     run += ["--input", f"left={tmp_path / 'blank.jsonl'}", "--input", "right=-"]
-    done = driftline_fed(run, b"")
+    done = run_with_stdin(run, b"")
     assert done.returncode == 0, done.stderr
     assert b"warning run     blank.jsonl is empty: it has no record" in done.stderr
     assert b"warning run     standard input is empty: it has ended without a record" in done.stderr
 
 
-def driftline_fed(arguments: list[str | Path], data: bytes) -> subprocess.CompletedProcess[bytes]:
+def run_with_stdin(arguments: list[str | Path], data: bytes) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
         [sys.executable, "-m", "driftline", *map(str, arguments)],
         cwd=ROOT, input=data, capture_output=True, timeout=300, check=False,

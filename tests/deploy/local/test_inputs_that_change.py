@@ -1,6 +1,7 @@
-"""A file grows, or is mended, between two calls of the same command: real processes, real kills.
+"""An input file grows, or is repaired, between two calls of the same command: real kills.
 
-What the run has used must be the same, and is compared; everything else is read as it is now.
+Records that the run has used must not change; the run verifies them. It reads all others as they
+are now.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def finish(run: Command, *more: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def refuse(run: Command, *said: str) -> None:
-    """The command ends with an error in these words, and no output was lost or added."""
+def check_rejected(run: Command, *said: str) -> None:
+    """Check that the command fails with these messages and that outputs do not change."""
     before = lines(Path(run[run.index("--output") + 1]))
     done = call(*run)
     assert done.returncode == 1, done.stderr
@@ -40,7 +41,7 @@ def refuse(run: Command, *said: str) -> None:
 
 
 def kill_after(run: Command, wanted: int, *more: str) -> None:
-    """Kill a run, with all its processes, once it has so many outputs."""
+    """Kill all processes of a run once it has at least `wanted` outputs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "driftline", *map(str, run), "--max-in-flight", "1", *more],
         cwd=ROOT,
@@ -61,7 +62,7 @@ def append(path: Path, text: str) -> None:
 
 
 def change(path: Path, number: int, line: str) -> None:
-    """Replace a line, from 1."""
+    """Replace a line; lines count from 1."""
     found = path.read_text().splitlines(keepends=True)
     found[number - 1] = line + "\n"
     path.write_text("".join(found))
@@ -85,7 +86,7 @@ def test_run_resumes_after_its_last_line_was_completed(tmp_path: Path) -> None:
     assert after[:5] == before
     assert [json.loads(line)["t"][0] for line in after[5:]] == [3, 3]
     source.write_text("to be\n")
-    refuse(run, "in.txt: it has only 1 record now, but this run has used 3", "--fresh")
+    check_rejected(run, "in.txt: it has only 1 record now, but this run has used 3", "--fresh")
 
 
 def test_broken_input_file_fails_the_run_until_it_is_repaired(tmp_path: Path) -> None:
@@ -101,7 +102,7 @@ def test_broken_input_file_fails_the_run_until_it_is_repaired(tmp_path: Path) ->
     assert "1.jsonl.gz, record " in done.stderr
     assert "ends too early" in done.stderr
     assert "the files after it are not read (2.jsonl, 3.jsonl)" in done.stderr
-    assert "dead-letter" not in done.stderr, "that cannot help"
+    assert "dead-letter" not in done.stderr, "a repetition cannot help"
     before = lines(tmp_path / "out")
     assert len(before) >= 20
     output = call("verify", tmp_path / "out").stdout
@@ -126,32 +127,32 @@ def test_killed_run_resumes_in_a_later_file_of_a_grown_directory(tmp_path: Path)
     assert lines(tmp_path / "out") == reference(WORDCOUNT, tmp_path, folder)
     whole = (folder / "1.jsonl").read_text()
     append(folder / "1.jsonl", '{"text": "new"}\n')
-    refuse(run, "0.jsonl and 3 more: of the first 400 records", "some have changed")
+    check_rejected(run, "0.jsonl and 3 more: of the first 400 records", "some have changed")
     (folder / "1.jsonl").write_text(whole)
     (folder / "0.jsonl").rename(folder / "00.jsonl")
-    refuse(run, "the input of source 'lines' is 00.jsonl (json) instead of 0.jsonl (json)")
+    check_rejected(run, "the input of source 'lines' is 00.jsonl (json) instead of 0.jsonl (json)")
 
 
 TORN = '{"text": "to'
 MENDED = ' be"}\n{"text": "or not"}\n'
 
 
-def asides(folder: Path) -> list[int]:
+def bad_records(folder: Path) -> list[int]:
     file = folder / "out" / "dead-letters" / "input-0.jsonl"
     return [json.loads(line)["record"] for line in file.read_text().splitlines()]
 
 
 def test_completed_record_replaces_its_dead_letter_only_on_the_last_line(tmp_path: Path) -> None:
-    """Every other record that is set aside counts as used."""
+    """Any other bad record that was set aside counts as used."""
     source = records(tmp_path / "in.jsonl", 100)
     change(source, 50, TORN)
     append(source, TORN)
     run = [*command(tmp_path, source), "--on-error", "dead-letter"]
     finish(run)
-    assert asides(tmp_path) == [50, 101]
+    assert bad_records(tmp_path) == [50, 101]
     append(source, MENDED)
     finish(run)
-    assert asides(tmp_path) == [50]
+    assert bad_records(tmp_path) == [50]
     assert [json.loads(line)["t"][0] for line in lines(tmp_path / "out")[-4:]] == [
         101,
         101,
@@ -159,10 +160,10 @@ def test_completed_record_replaces_its_dead_letter_only_on_the_last_line(tmp_pat
         102,
     ]
     change(source, 50, TORN + MENDED.partition("\n")[0])
-    refuse(run, "have changed", "set aside", "input-0.jsonl", "append it to the end")
+    check_rejected(run, "have changed", "set aside", "input-0.jsonl", "append it to the end")
 
 
-def test_of_two_inputs_the_longer_one_may_grow(tmp_path: Path) -> None:
+def test_longer_of_two_inputs_may_grow(tmp_path: Path) -> None:
     flow = tmp_path / "join.py"
     flow.write_text(JOIN)
     left, right = records(tmp_path / "l.jsonl", 10), records(tmp_path / "r.jsonl", 50)
@@ -170,7 +171,7 @@ def test_of_two_inputs_the_longer_one_may_grow(tmp_path: Path) -> None:
     finish(run)
     text = left.read_text()
     append(left, text)
-    refuse(
+    check_rejected(
         run,
         "l.jsonl: this run has read the input to its end, record 10, and has delivered outputs ",
         "record 11",

@@ -1,4 +1,4 @@
-"""What an operator sees of a run: real processes, their log lines, and figures that are true."""
+"""Log lines and figures of a run, as an operator sees them: real processes."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ Line = dict[str, Any]
 """A log line that was read as JSON: of the documented form, if the tests pass."""
 
 
-class Watched:
-    """A run of the command, whose log lines are read as they come."""
+class LoggedRun:
+    """Run of the command whose log lines are read while it runs."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Watched:
         *options: str,
         source: str = "",
     ) -> None:
-        """`source`: the input, in place of a file with so many records."""
+        """Start a run over `source`, or else over a file with this many records."""
         (directory / "flows.py").write_text(FLOW)
         records_file = directory / "in.jsonl"
         records_file.write_text("".join(json.dumps({"id": i}) + "\n" for i in range(records)))
@@ -60,7 +60,7 @@ class Watched:
             "--snapshot-interval-ms", "100", "--log-json", *options,
         ]  # fmt: skip
         self.process = subprocess.Popen(self.command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
-        self.raw: list[str] = []
+        self.raw_lines: list[str] = []
         self.over = False
         self._news = threading.Condition()
         self._thread = threading.Thread(target=self._read)
@@ -70,7 +70,7 @@ class Watched:
         assert self.process.stderr is not None
         for line in self.process.stderr:
             with self._news:
-                self.raw.append(line)
+                self.raw_lines.append(line)
                 self._news.notify_all()
         with self._news:
             self.over = True
@@ -78,15 +78,14 @@ class Watched:
 
     @property
     def lines(self) -> list[Line]:
-        """All lines so far, by their times."""
-        return sorted(map(json.loads, self.raw), key=lambda line: str(line["time"]))
+        """Return all lines so far, ordered by time."""
+        return sorted(map(json.loads, self.raw_lines), key=lambda line: str(line["time"]))
 
     def events(self, name: str) -> list[Line]:
         return [line for line in self.lines if line["event"] == name]
 
     def until(self, event: str, **least: int | str) -> Line:
-        """Wait for a line with this event, and with fields that are at least so large; texts are
-        equal."""
+        """Wait for a line with this event and fields; numbers may be larger than given."""
 
         def lines() -> list[Line]:
             events = self.events(event)
@@ -95,14 +94,14 @@ class Watched:
         with self._news:
             self._news.wait_for(lambda: self.over or lines(), TIMEOUT_S)
         found = lines()
-        assert found, f"no {event} in " + "".join(self.raw)
+        assert found, f"no {event} in " + "".join(self.raw_lines)
         return found[0]
 
     def end(self) -> int:
         self._thread.join(TIMEOUT_S)
         return self.process.wait(TIMEOUT_S)
 
-    def __enter__(self) -> Watched:
+    def __enter__(self) -> LoggedRun:
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -115,18 +114,18 @@ def _fits(value: Any, least: int | str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """A run of 200 records, one of whose two nodes is killed once."""
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoggedRun]:
+    """Run over 200 records, one of whose two nodes is killed once."""
     directory = tmp_path_factory.mktemp("killed")
     options = "--nodes", "2", "--log-level", "debug", "--log-file", str(directory / "log")
-    with Watched(directory, "flow", 200, *options, "--json", str(directory / "report")) as run:
+    with LoggedRun(directory, "flow", 200, *options, "--json", str(directory / "report")) as run:
         run.until("snapshot", time=50)
         os.kill(run.until("processes-started")["fields"]["node-1"], signal.SIGKILL)
-        assert run.end() == 0, run.raw
+        assert run.end() == 0, run.raw_lines
         yield run
 
 
-def test_kill_is_logged_in_order_in_a_few_lines(killed: Watched) -> None:
+def test_kill_is_logged_in_order_in_a_few_lines(killed: LoggedRun) -> None:
     log_lines = [
         line for line in killed.lines
         if line["level"] != "debug" and line["event"] not in ("progress", "print")
@@ -153,14 +152,14 @@ def test_kill_is_logged_in_order_in_a_few_lines(killed: Watched) -> None:
 
 
 def test_log_lines_are_objects_with_all_fields_and_the_log_file_has_the_same(
-    killed: Watched,
+    killed: LoggedRun,
 ) -> None:
     keys = {"time", "level", "process", "logger", "event", "message", "fields"}
     assert {frozenset(line) for line in killed.lines} == {frozenset(keys)}
     assert {line["process"] for line in killed.lines} == {"run", "master", "node-0", "node-1"}
     assert not [line for line in killed.lines if "\x1e" in line["message"]]
     written = (killed.output.parent / "log").read_text().splitlines(True)
-    assert sorted(written) == sorted(killed.raw)
+    assert sorted(written) == sorted(killed.raw_lines)
     printed = killed.events("print")
     assert {(line["message"], line["level"]) for line in printed} == {
         ("a word of the user", "warning"),
@@ -169,12 +168,12 @@ def test_log_lines_are_objects_with_all_fields_and_the_log_file_has_the_same(
     assert {line["process"] for line in printed} <= {"node-0", "node-1"}
 
 
-def test_final_progress_matches_report_and_reference(killed: Watched) -> None:
+def test_final_progress_matches_report_and_reference(killed: LoggedRun) -> None:
     figures = killed.events("progress")[-1]["fields"]
     report = json.loads((killed.output.parent / "report").read_text())
     lines = sum(len(file.read_text().splitlines()) for file in killed.output.glob("*.jsonl"))
     assert figures["records"] == report["records"] == 200
-    assert figures["outputs"] == lines == 200, "one for each record, as the flow says"
+    assert figures["outputs"] == lines == 200, "one output for each record, as the flow defines"
     assert (figures["in_flight"], figures["lag_s"], figures["state"]) == (0, 0, "ended")
     size = (killed.output.parent / "in.jsonl").stat().st_size
     assert figures["inputs"] == [
@@ -190,12 +189,12 @@ RECORDS = 150
 
 def test_next_call_logs_its_resume_point(tmp_path: Path) -> None:
     arguments = tmp_path, "flow", RECORDS, "--log-level", "debug"
-    with Watched(*arguments) as run:
+    with LoggedRun(*arguments) as run:
         assert not run.events("resumed")
         run.until("snapshot", time=50)
         run.process.kill()
         run.end()
-    with Watched(*arguments) as run:
+    with LoggedRun(*arguments) as run:
         resumed = run.until("resumed")
         start = run.until("load")["fields"]
         assert resumed["fields"]["snapshot"] == start["snapshot"] > 0
@@ -207,7 +206,7 @@ def test_next_call_logs_its_resume_point(tmp_path: Path) -> None:
         assert figures["outputs"] == run.events("run-ended")[-1]["fields"]["outputs"] < RECORDS
 
 
-def test_lines_of_processes_arrive_in_the_logging_of_a_caller(tmp_path: Path) -> None:
+def test_process_log_lines_reach_the_logging_of_the_caller(tmp_path: Path) -> None:
     (tmp_path / "flows.py").write_text(FLOW)
     (tmp_path / "script.py").write_text(
         "import logging\n"

@@ -1,4 +1,7 @@
-"""A state knows where its outputs are: a mistyped --output is told, and nothing is removed."""
+"""A state directory records its output directory: a mistyped --output is an error.
+
+No file is removed.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from tests.deploy.local.command import WORDCOUNT, call
 
 
 class Folder:
-    """A folder with an input, and what its run and others have left there."""
+    """Folder with an input, and the files of its run and of others."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -23,8 +26,8 @@ class Folder:
             "--state", self.path / "st", *more,
         )  # fmt: skip
 
-    def refuse(self, output: str, *more: str) -> str:
-        """What the command says; it has changed no file but empty ones."""
+    def error_of(self, output: str, *more: str) -> str:
+        """Return the error of the command; check that it changes only empty files."""
         before = self.files()
         done = self.run(output, *more)
         assert done.returncode == 1, done.stderr
@@ -45,7 +48,7 @@ def test_mistyped_output_directory_is_rejected(tmp_path: Path) -> None:
     assert folder.run("o").returncode == 0
     assert folder.outputs("o") == 3
     right = folder.path / "o"
-    said = folder.refuse("o2", "--fresh")
+    said = folder.error_of("o2", "--fresh")
     assert f"but in {right}" in said
     assert f"--output {right}" in said
     (folder.path / "o2").mkdir(exist_ok=True)
@@ -59,13 +62,13 @@ def test_mistyped_output_directory_is_rejected(tmp_path: Path) -> None:
 
     (folder.path / "in.txt").write_text("a b a\nc\n")
     right.rename(folder.path / "moved")
-    assert f"were last in {right}" in folder.refuse("o3")
+    assert f"were last in {right}" in folder.error_of("o3")
     assert folder.run("moved").returncode == 0, "outputs may be moved"
     assert folder.outputs("moved") == 4
     (folder.path / "st" / "registry").unlink()
-    said = folder.refuse("moved")
+    said = folder.error_of("moved")
     assert "give the --state of these outputs, or another --output" in said
-    assert "--fresh" not in said, "it is named only where it works"
+    assert "--fresh" not in said, "--fresh is suggested only where it works"
 
 
 def test_directory_that_cannot_hold_a_run_is_rejected(tmp_path: Path) -> None:

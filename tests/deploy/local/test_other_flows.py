@@ -1,5 +1,7 @@
-"""A run begins from the savepoint of another flow, through the command: the outputs are those of
-the reference interpreter, begun from the same state."""
+"""A run starts from the savepoint of another flow, through the command.
+
+Its outputs equal those of the reference interpreter, started from the same state.
+"""
 
 from __future__ import annotations
 
@@ -94,8 +96,11 @@ def records(path: Path, count: int) -> Path:
 def expected(
     old: Path, new: Path, inputs: Sequence[Path], time: int, lost: frozenset[tuple[str, str]]
 ) -> list[str]:
-    """The outputs of the new flow for records from `time` on, by the reference interpreter, which
-    begins from the state that the old flow has before; `lost`: states that begin empty."""
+    """Return the new flow's outputs for records from `time` on, by the reference interpreter.
+
+    The interpreter starts from the state of the old flow before that time. The states in `lost`
+    start empty.
+    """
     flows: list[Flow] = [load_flow(str(old)), load_flow(str(new))]
     before, after = map(_Interpreter, flows)
     after.undo = before.undo
@@ -151,7 +156,7 @@ def refused(done: subprocess.CompletedProcess[str], *said: str) -> None:
 
 
 def saved(flow: Path, source: Path, folder: Path) -> Path:
-    """The savepoint of a run over a file."""
+    """Return the savepoint of a run over a file."""
     finished(run(flow, source, folder / "first", "--nodes", "2"))
     to, state = folder / "saved", folder / "first" / ".driftline" / "state"
     finished(call("savepoint", flow, "--state", state, "--output", to))
@@ -181,11 +186,11 @@ def test_operators_may_be_added_removed_and_changed_from_a_savepoint(tmp_path: P
     assert "'seen'" not in said
     right = expected(old, new, [source], FIRST + 1, frozenset())
     assert sorted(lines(tmp_path / "out")) == right
-    assert len({line[-20:] for line in right}) > 20, "there is something to compare"
+    assert len({line[-20:] for line in right}) > 20, "there are outputs to compare"
     finished(run(*command))
     assert sorted(lines(tmp_path / "out")) == right, "the same command resumes without the flag"
     after = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in start.iterdir()}
-    assert after == before, "a run does not write to its savepoint, so others may use it, too"
+    assert after == before, "a run does not write to its savepoint, so other runs may use it, too"
     store = tmp_path / "out" / ".driftline" / "state" / "node-1"
     shutil.rmtree(store)
     refused(run(*command), str(store))

@@ -1,4 +1,4 @@
-"""A run is given another number of nodes than the call before: it comes to them, and goes on."""
+"""A run resumes with another number of nodes than before, and rescales to it."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from pathlib import Path
 
 from driftline.coordinator.registry import FileRegistry
 from tests.deploy.local.command import call
-from tests.deploy.local.test_ends_in_good_order import Command, text
+from tests.deploy.local.test_clean_shutdown import RepeatedRun, text
 
 
 def record(number: int) -> str:
     return json.dumps({"text": text(number)}) + "\n"
 
 
-class Feed:
-    """Sends records over the standard input of one call after the other."""
+class RepeatedFeed:
+    """Feeder of one call after another, over standard input."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.sent = 0
 
     def call(self, nodes: int, until: Callable[[], bool]) -> None:
-        """One call, with records until the condition holds, and some after that."""
-        command = Command(self.directory, "--input", "-", "--nodes", str(nodes))
+        """Run one call with records until the condition holds, and some records more."""
+        command = RepeatedRun(self.directory, "--input", "-", "--nodes", str(nodes))
         process = command.start(subprocess.PIPE)
         assert process.stdin is not None
         for number in range(self.sent):  # the same stream, from its beginning
@@ -51,11 +51,11 @@ class Feed:
 
 
 def test_run_rescales_to_the_node_count_of_its_latest_call(tmp_path: Path) -> None:
-    feed = Feed(tmp_path)
+    feed = RepeatedFeed(tmp_path)
     feed.call(1, lambda: True)
     assert feed.layout() == (0,)
     feed.call(2, lambda: feed.layout() == (1, 2))
-    found = Command(tmp_path).highest()
+    found = RepeatedRun(tmp_path).highest_counts()
     assert found == Counter(word for n in range(feed.sent) for word in text(n).split())
     checked = call("verify", tmp_path / "out")
     assert checked.returncode == 0, checked.stdout + checked.stderr

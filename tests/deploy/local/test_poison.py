@@ -1,4 +1,4 @@
-"""Records that cannot be taken, and values of functions that are large, in all drivers."""
+"""Records that cannot be processed, and large values of functions, in all drivers."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ flow.source("records").key_by("id").process(lambda context, record: [record["id"
 LINES = "".join(json.dumps(record) + "\n" for record in [{"id": 1}, *POISON.values(), {"id": 6}])
 
 
-class Command:
-    """Calls of `driftline run` in a directory."""
+class PoisonRun:
+    """Calls of `driftline run` in one directory."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         (directory / "flow.py").write_text(FLOW)
         (directory / "in.jsonl").write_text(LINES)
 
-    def words(self, output: str, input_file: str, *options: str) -> list[str]:
+    def arguments(self, output: str, input_file: str, *options: str) -> list[str]:
         flow, out = self.directory / "flow.py", self.directory / output
         return ["run", str(flow), "--input", input_file, "--output", str(out), *options]
 
     def run(self, output: str, input_file: str, *options: str) -> subprocess.CompletedProcess[str]:
-        return call(*self.words(output, str(self.directory / input_file), *options))
+        return call(*self.arguments(output, str(self.directory / input_file), *options))
 
     def run_fed(self, output: str, *options: str) -> subprocess.CompletedProcess[str]:
         """Run over standard input."""
         return subprocess.run(
-            [sys.executable, "-m", "driftline", *self.words(output, "-", *options)],
+            [sys.executable, "-m", "driftline", *self.arguments(output, "-", *options)],
             cwd=ROOT, input=LINES, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
 
@@ -53,16 +53,16 @@ class Command:
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Command:
-    return Command(tmp_path)
+def command(tmp_path: Path) -> PoisonRun:
+    return PoisonRun(tmp_path)
 
 
 def test_poison_records_become_abbreviated_dead_letters_as_in_reference(
-    command: Command,
+    command: PoisonRun,
 ) -> None:
     options = "--on-error", "dead-letter"
     assert command.run("wanted", "in.jsonl", "--reference", *options).returncode == 0
-    for _ in range(2):  # the second call finds what the first has logged and set aside
+    for _ in range(2):  # the second call finds the logs and dead letters of the first
         done = command.run_fed("out", *options)
         assert done.returncode == 0, done.stderr
         assert command.lines("out", "*.jsonl") == command.lines("wanted", "*.jsonl")
@@ -74,7 +74,7 @@ def test_poison_records_become_abbreviated_dead_letters_as_in_reference(
 
 
 def test_run_logs_its_dead_letters_and_next_call_counts_only_new_ones(
-    command: Command,
+    command: PoisonRun,
 ) -> None:
     flow = FLOW.replace('[record["id"]]', '[6 // (record["id"] - 6)]')
     (command.directory / "flow.py").write_text(flow)
@@ -82,7 +82,7 @@ def test_run_logs_its_dead_letters_and_next_call_counts_only_new_ones(
     report_file = command.directory / "report"
 
     def call() -> tuple[list[dict[str, object]], dict[str, object], dict[str, object]]:
-        """The warnings of dead letters, the last figures, and the report."""
+        """Return the dead letter warnings, the last figures and the report of a call."""
         done = command.run("out", "in.jsonl", *options, "--json", str(report_file))
         assert done.returncode == 0, done.stderr
         lines = [json.loads(line) for line in done.stderr.splitlines()]
@@ -108,7 +108,7 @@ def test_run_logs_its_dead_letters_and_next_call_counts_only_new_ones(
 
 
 def test_dead_letter_holds_the_full_record_and_can_be_resent(
-    command: Command,
+    command: PoisonRun,
 ) -> None:
     flow = FLOW.replace('[record["id"]]', '[1 // (record["id"] - 2)]')
     (command.directory / "flow.py").write_text(flow)
@@ -137,8 +137,8 @@ def ids() -> Flow:
     return flow
 
 
-class Given:
-    """A source of the user."""
+class UserSource:
+    """User-defined source."""
 
     def __init__(self, records: Iterable[object]) -> None:
         self.name = "given"
@@ -159,7 +159,7 @@ def test_poison_records_from_python_are_bad_records(kind: str) -> None:
     records = [{"id": 1}, POISON[kind], {"id": 3}]
     wanted = list(run_reference(ids(), [records], dead_letters=True))
     assert [item.value for item in wanted] == [1, 3]
-    for source in (records, iter(records), Given(records)):
+    for source in (records, iter(records), UserSource(records)):
         assert list(run(ids(), {"records": source}, dead_letters=True)) == wanted
     reasons = []
     for driver in (run_reference, run):

@@ -1,4 +1,4 @@
-"""The figures of one line are of one moment, under every policy."""
+"""All figures of a progress line are of the same moment, under every policy."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.engine.sources import ListSource
 from driftline.engine.ui.consoles import ProgressView
 from driftline.engine.wire.messages import StatusReport, encode
-from tests.deploy.local.inputs.test_input_progress import Call
+from tests.deploy.local.inputs.test_input_progress import InputOfOneCall
 
 
-class Told:
-    """The progress of a run over a list, told without a terminal."""
+class LoggedProgress:
+    """Progress of a run over a list, logged without a terminal."""
 
     def __init__(self, output: Path) -> None:
-        self.call = Call(ListSource(list(range(100))), 1)
+        self.call = InputOfOneCall(ListSource(list(range(100))), 1)
         self.call.begin(1)
         self.poller = StatusPoller()
         self.poller.addresses |= {
@@ -32,7 +32,7 @@ class Told:
         self.progress = RunProgress([self.call.tally], [], output)
         self.view = ProgressView(Console(force_terminal=False), ["in"])
 
-    def tell(self, now: float) -> None:
+    def show(self, now: float) -> None:
         self.call.front.now = now
         self.progress.show_if_due(now, self.poller, self.view)
 
@@ -43,55 +43,55 @@ class Told:
 
 
 @pytest.fixture
-def progress(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Told:
+def progress(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> LoggedProgress:
     caplog.set_level(logging.INFO)
-    return Told(tmp_path)
+    return LoggedProgress(tmp_path)
 
 
 def test_progress_line_shows_records_and_outputs_of_one_moment(
-    progress: Told, caplog: pytest.LogCaptureFixture
+    progress: LoggedProgress, caplog: pytest.LogCaptureFixture
 ) -> None:
-    progress.tell(0.0)
+    progress.show(0.0)
     for name in ("node-0", "node-1"):
         progress.answer(LOG_INTERVAL_S - 1, name, 10)
-    progress.tell(LOG_INTERVAL_S)
+    progress.show(LOG_INTERVAL_S)
     progress.answer(LOG_INTERVAL_S, "master")
     progress.answer(LOG_INTERVAL_S, "node-0", 50)
-    progress.tell(LOG_INTERVAL_S + 0.01)
-    assert not caplog.messages, "what node-1 has said is a second old"
+    progress.show(LOG_INTERVAL_S + 0.01)
+    assert not caplog.messages, "the report of node-1 is a second old"
     progress.answer(LOG_INTERVAL_S + 0.02, "node-1", 45)
     progress.call.deliver(96)
-    progress.tell(LOG_INTERVAL_S + 0.02)
+    progress.show(LOG_INTERVAL_S + 0.02)
     (line,) = caplog.messages
     assert line.startswith("100 records, 95 outputs, ")
     assert "5 in flight" in line
 
 
 def test_unresponsive_node_does_not_suppress_the_progress_line(
-    progress: Told, caplog: pytest.LogCaptureFixture
+    progress: LoggedProgress, caplog: pytest.LogCaptureFixture
 ) -> None:
-    progress.tell(0.0)
-    progress.tell(LOG_INTERVAL_S)
+    progress.show(0.0)
+    progress.show(LOG_INTERVAL_S)
     progress.answer(LOG_INTERVAL_S, "node-0", 50)
-    progress.tell(LOG_INTERVAL_S + ANSWER_TIMEOUT_S / 2)
+    progress.show(LOG_INTERVAL_S + ANSWER_TIMEOUT_S / 2)
     assert not caplog.messages
-    progress.tell(LOG_INTERVAL_S + ANSWER_TIMEOUT_S)
+    progress.show(LOG_INTERVAL_S + ANSWER_TIMEOUT_S)
     assert len(caplog.messages) == 1
-    progress.tell(LOG_INTERVAL_S + 2 * ANSWER_TIMEOUT_S)
+    progress.show(LOG_INTERVAL_S + 2 * ANSWER_TIMEOUT_S)
     assert len(caplog.messages) == 1, "the next line is due in ten seconds"
 
 
 def test_progress_line_names_the_source_that_holds_back_the_watermark(
-    progress: Told, caplog: pytest.LogCaptureFixture
+    progress: LoggedProgress, caplog: pytest.LogCaptureFixture
 ) -> None:
     sources = ("clicks", 2_000_000, 0, 1000), ("views", 1_000_000, 0, 90_000)
     report = StatusReport(
         (), "running", "", (), sources=sources, operators=(("per minute", 1_000_000, "views"),)
     )
-    progress.poller.receive(encode(("node-0", 0, 0), report))
-    progress.tell(0.0)
-    progress.tell(LOG_INTERVAL_S)
-    progress.tell(LOG_INTERVAL_S + ANSWER_TIMEOUT_S)
+    progress.watch.receive(encode(("node-0", 0, 0), report))
+    progress.show(0.0)
+    progress.show(LOG_INTERVAL_S)
+    progress.show(LOG_INTERVAL_S + ANSWER_TIMEOUT_S)
     (line,) = caplog.messages
     held = "watermark 1970-01-01T00:00:01Z (held back by views, unmoved for 90 s)"
     assert line.split("; ")[2] == held

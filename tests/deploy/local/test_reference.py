@@ -1,4 +1,4 @@
-"""`driftline run --reference` tells what it sets aside, as a run does."""
+"""`driftline run --reference` logs dead letters and bad records as a run does."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FLOW = (
 
 @pytest.fixture
 def source(tmp_path: Path) -> Path:
-    """Every second element fails, and one record cannot be read."""
+    """Write an input in which one record is malformed; every second element of the others fails."""
     path = tmp_path / "in.jsonl"
     path.write_text("".join(f'{{"n": {n}}}\n' for n in range(RECORDS)) + "no record\n")
     return path
@@ -51,9 +51,7 @@ def test_dead_letters_are_logged_at_once_then_rate_limited_then_at_the_end(
 
 
 @pytest.mark.parametrize("name", ["../x", "/abs", "a/b", "..", "[ab]*"])
-def test_the_name_of_a_sink_becomes_one_file_in_the_output(
-    source: Path, tmp_path: Path, name: str
-) -> None:
+def test_sink_name_becomes_one_file_name(source: Path, tmp_path: Path, name: str) -> None:
     named = Flow("named")
     named.source("lines").sink(name)
     output = tmp_path / "outer" / "out"

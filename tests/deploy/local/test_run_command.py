@@ -23,7 +23,7 @@ flow.source("lines").map(lambda record: 1 // (len(record["text"]) - 3), name="di
 
 @pytest.fixture(scope="module")
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sections of the Wikipedia sample, as JSON lines."""
+    """Return sections of the Wikipedia sample, as JSON lines."""
     path = tmp_path_factory.mktemp("documents") / "sections.jsonl"
     sections = islice(strict(open_source(find_sample(), sections=True).read(1)), 30)
     path.write_text("".join(json.dumps(section) + "\n" for _, section in sections))
@@ -32,7 +32,7 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """What their index must be."""
+    """Return the index that the reference interpreter makes of them."""
     output = tmp_path_factory.mktemp("reference")
     done = call("run", "driftline.index", "--input", documents, "--output", output, "--reference")
     assert done.returncode == 0, done.stderr
@@ -40,7 +40,7 @@ def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list
 
 
 def run_with_kills(documents: Path, output: Path, *options: str) -> list[str]:
-    """Run the index on two nodes, of which one is killed every 0.3 seconds; return its outputs."""
+    """Run the index on two nodes, one of which is killed every 0.3 s; return its outputs."""
     report = output.with_name("report.json")
     done = driftline(
         "run", "driftline.index", "--input", documents, "--output", output, "--nodes", "2",
@@ -52,7 +52,9 @@ def run_with_kills(documents: Path, output: Path, *options: str) -> list[str]:
     return lines(output)
 
 
-def test_kill_9_changes_nothing(documents: Path, reference: list[str], tmp_path: Path) -> None:
+def test_outputs_are_unaffected_by_kill_9(
+    documents: Path, reference: list[str], tmp_path: Path
+) -> None:
     assert run_with_kills(documents, tmp_path / "out") == reference
 
 
@@ -67,7 +69,7 @@ def test_other_policies_deliver_once_under_kill_9(
     assert words(found) == words(reference)
 
 
-def test_a_function_that_raises_is_named_with_its_record_and_file(tmp_path: Path) -> None:
+def test_error_of_a_function_names_its_record_and_file(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(BROKEN_FLOW)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "1.txt").write_text("aa\n")

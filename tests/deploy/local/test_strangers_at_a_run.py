@@ -1,4 +1,4 @@
-"""Real runs among strangers: an honest producer notices nothing, and memory is bounded."""
+"""Real runs with unauthorised peers: a proper producer is not affected, and memory is bounded."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ flow.source("records").key_by("key").process(measured, ValueState("last")).sink(
 
 
 class Record(TypedDict):
-    """A record of the flow `sizes`."""
+    """Record of the flow `sizes`."""
 
     id: int
     key: str
@@ -52,7 +52,7 @@ class Record(TypedDict):
 
 
 def records() -> list[Record]:
-    """Records at the limits for both nodes: large, deep, with numbers as keys."""
+    """Return records at the limits for both nodes: large, deep, with numbers as keys."""
     found: list[Record] = []
     for key in "abcd":
         room = RECORD_BYTES_MAX - len(pack(Record(id=len(found), key=key, value=bytes(1 << 16))))
@@ -63,7 +63,7 @@ def records() -> list[Record]:
 
 
 def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Path) -> None:
-    """Two nodes, one of which is killed; then everything is killed, and started again."""
+    """Kill one of two nodes, then all processes, and start the run again."""
     flow = tmp_path / "sizes.py"
     flow.write_text(SIZES)
     address = f"tcp://127.0.0.1:{free_port()}"
@@ -87,7 +87,7 @@ def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Pat
     process = start("--kill-every", "1")
     try:
         produce(len(sent) // 2)
-        sleep(1.5)  # --kill-every has killed somebody
+        sleep(1.5)  # --kill-every has killed a process
         signal_all(process, signal.SIGKILL)
         process.communicate()
         process = start()

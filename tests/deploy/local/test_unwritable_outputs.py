@@ -1,4 +1,4 @@
-"""Outputs that JSON cannot hold: they end a run with a remedy, or are dead letters everywhere."""
+"""Outputs that JSON cannot represent fail a run with a remedy, or become dead letters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ODD = 5
 RECORDS = 12
 
 
-class Command:
+class UnwritableRun:
     """Calls of `driftline run` on one flow."""
 
     def __init__(self, directory: Path) -> None:
@@ -38,16 +38,16 @@ class Command:
         self.input = directory / "in.jsonl"
         self.input.write_text("".join(f'{{"n": {n}}}\n' for n in range(1, RECORDS + 1)))
 
-    def words(self, input_file: str | Path, output: str, *options: str) -> list[str]:
+    def arguments(self, input_file: str | Path, output: str, *options: str) -> list[str]:
         named = [str(self.directory / "odd.py"), "--input", str(input_file)]
         out = ["--output", str(self.directory / output)]
         return ["run", *named, *out, *options]
 
     def run(self, output: str, *options: str) -> subprocess.CompletedProcess[str]:
-        return call(*self.words(self.input, output, *options))
+        return call(*self.arguments(self.input, output, *options))
 
     def lines(self, output: str, patterns: Sequence[str] = PATTERNS) -> dict[str, list[str]]:
-        """All lines of each sink, and the dead letters, in label order."""
+        """Return all lines of each sink, and the dead letters, in label order."""
         return {
             pattern: sorted(
                 (
@@ -60,36 +60,36 @@ class Command:
             for pattern in patterns
         }
 
-    def wanted(self) -> dict[str, list[str]]:
+    def expected_lines(self) -> dict[str, list[str]]:
         done = self.run("wanted", "--reference", "--on-error", "dead-letter")
         assert done.returncode == 0, done.stderr
         return self.lines("wanted")
 
 
 @pytest.fixture
-def command(tmp_path: Path) -> Command:
-    return Command(tmp_path)
+def command(tmp_path: Path) -> UnwritableRun:
+    return UnwritableRun(tmp_path)
 
 
-def test_with_dead_letters_a_run_gives_the_lines_of_the_reference(command: Command) -> None:
-    wanted = command.wanted()
-    assert {name: len(lines) for name, lines in wanted.items()} == {
+def test_run_with_dead_letters_equals_reference(command: UnwritableRun) -> None:
+    expected_lines = command.expected_lines()
+    assert {name: len(lines) for name, lines in expected_lines.items()} == {
         PAIRS: RECORDS - ODD,
         BARE: RECORDS - ODD,
         LETTERS: 2 * ODD,
     }
-    letters = [json.loads(line)["value"] for line in wanted[LETTERS]]
+    letters = [json.loads(line)["value"] for line in expected_lines[LETTERS]]
     assert {letter["operator"] for letter in letters} == {"pairs", "bare"}
     assert letters[0]["text"] == "(3, nan)"
     report = command.directory / "report.json"
     done = command.run("out", "--nodes", "2", "--on-error", "dead-letter", "--json", str(report))
     assert done.returncode == 0, done.stderr
-    assert command.lines("out") == wanted
+    assert command.lines("out") == expected_lines
     figures = json.loads(report.read_text())
     assert (figures["outputs"], figures["dead_letters"]) == (2 * (RECORDS - ODD), 2 * ODD)
     assert "dead letter" in done.stderr
     in_process = command.directory / "in-process"
     summary = run(f"{command.directory}/odd.py:flow", [command.input], in_process,
                   dead_letters=True)  # fmt: skip
-    assert command.lines("in-process") == wanted
+    assert command.lines("in-process") == expected_lines
     assert (summary.outputs, summary.dead_letters) == (2 * (RECORDS - ODD), 2 * ODD)

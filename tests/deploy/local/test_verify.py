@@ -1,4 +1,4 @@
-"""`driftline verify` and the start of a run notice what was changed in what was delivered."""
+"""`driftline verify` and the start of a run detect changes of delivered outputs."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from tests.connectors.sinks.bundles import BARRIER, FLOW, stream
 from tests.deploy.local.command import call
-from tests.deploy.local.run_copies import RECORDS, Place, end, text
+from tests.deploy.local.run_copies import RECORDS, RunPlace, end, text
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A run that has ended."""
+def ended(tmp_path_factory: pytest.TempPathFactory) -> RunPlace:
+    """Return a run that has completed."""
     root = tmp_path_factory.mktemp("run")
     source = root / "in.jsonl"
     source.write_text("".join(json.dumps({"text": text(i)}) + "\n" for i in range(RECORDS)))
-    place = Place(root / "run", "exactly-once", str(source))
+    place = RunPlace(root / "run", "exactly-once", str(source))
     status, said = end(place)
     assert status == 0, said
     return place
 
 
-def test_verify_reports_an_intact_run_as_ok(ended: Place, tmp_path: Path) -> None:
+def test_verify_reports_an_intact_run_as_ok(ended: RunPlace, tmp_path: Path) -> None:
     done = call(
         "verify", str(ended.output), "--state", str(ended.state), "--json", str(tmp_path / "v")
     )
@@ -59,7 +59,7 @@ def test_verify_reports_an_intact_run_as_ok(ended: Place, tmp_path: Path) -> Non
 
 
 def test_verify_does_not_check_an_active_run(
-    ended: Place,
+    ended: RunPlace,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -80,8 +80,8 @@ def test_verify_does_not_check_an_active_run(
     assert "give another" not in error
 
 
-def test_outputs_whose_state_is_missing_are_never_to_be_removed(
-    ended: Place, tmp_path: Path
+def test_verify_never_suggests_removing_outputs_without_state(
+    ended: RunPlace, tmp_path: Path
 ) -> None:
     place = ended.copy(tmp_path.name)
     shutil.rmtree(place.output / ".driftline")
@@ -94,11 +94,13 @@ def test_outputs_whose_state_is_missing_are_never_to_be_removed(
         assert "holds counts-0.jsonl, but " in message
         assert f"restore {place.output / '.driftline'} from a backup" in message
         assert "remove" not in message
-    assert "node-0" not in said, "told before nodes are started"
+    assert "node-0" not in said, "reported before nodes start"
     assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == outputs
 
 
-def test_verify_of_a_rejected_run_does_not_promise_to_resume(ended: Place, tmp_path: Path) -> None:
+def test_verify_of_a_rejected_run_does_not_promise_to_resume(
+    ended: RunPlace, tmp_path: Path
+) -> None:
     place = ended.copy(tmp_path.name)
     shutil.rmtree(place.state / "node-0")
     report = tmp_path / "verdict.json"
@@ -122,8 +124,8 @@ def test_verify_of_a_rejected_run_does_not_promise_to_resume(ended: Place, tmp_p
     assert status == 1, said
 
 
-def test_a_store_that_cannot_be_opened_is_refused_with_the_way_out(
-    ended: Place, tmp_path: Path
+def test_store_that_cannot_be_opened_is_rejected_with_a_remedy(
+    ended: RunPlace, tmp_path: Path
 ) -> None:
     place = ended.copy(tmp_path.name)
     file = place.state / "node-0" / "data.mdb"
@@ -144,7 +146,7 @@ def test_a_store_that_cannot_be_opened_is_refused_with_the_way_out(
 
 
 @pytest.mark.parametrize("bundles", [2, 9], ids=["none is delivered", "some are delivered"])
-def test_dead_letters_count_once_they_are_delivered(tmp_path: Path, bundles: int) -> None:
+def test_only_delivered_dead_letters_count(tmp_path: Path, bundles: int) -> None:
     consumer = JsonLinesConsumer(tmp_path, BARRIER, FLOW, "me")
     for bundle in stream(bundles):
         consumer.deliver(bundle)
@@ -158,7 +160,7 @@ def test_dead_letters_count_once_they_are_delivered(tmp_path: Path, bundles: int
     assert (consumer.failures > 0) == (bundles == 9)
 
 
-def test_a_change_of_the_same_length_in_a_line_is_noticed(ended: Place, tmp_path: Path) -> None:
+def test_same_length_change_of_a_line_is_detected(ended: RunPlace, tmp_path: Path) -> None:
     place = ended.copy(tmp_path.name)
     file = place.output / "counts-0.jsonl"
     file.write_text(file.read_text().replace('"count": 7}', '"count": 8}', 1))
@@ -171,9 +173,9 @@ def test_a_change_of_the_same_length_in_a_line_is_noticed(ended: Place, tmp_path
 
 
 def test_foreign_or_missing_progress_file_is_detected_without_output_loss(
-    ended: Place, tmp_path: Path
+    ended: RunPlace, tmp_path: Path
 ) -> None:
-    """It is noticed, by `verify` and by the next run, and every line stays where it is."""
+    """`verify` and the next run report it, and every line stays unchanged."""
     for swap in (True, False):
         place = ended.copy(f"{tmp_path.name}-{swap}")
         hidden = place.output / ".driftline"
@@ -194,7 +196,7 @@ def test_foreign_or_missing_progress_file_is_detected_without_output_loss(
         assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == lines
 
 
-def test_uncommitted_output_is_not_reported_as_damage(ended: Place, tmp_path: Path) -> None:
+def test_uncommitted_output_is_not_reported_as_damage(ended: RunPlace, tmp_path: Path) -> None:
     place = ended.copy(tmp_path.name)
     with (place.output / "counts-0.jsonl").open("a") as file:
         file.write('{"t": [9999')
@@ -203,7 +205,7 @@ def test_uncommitted_output_is_not_reported_as_damage(ended: Place, tmp_path: Pa
     assert "and 11 bytes not yet delivered, which" in done.stdout
 
 
-def test_a_row_that_was_changed_is_noticed(tmp_path: Path) -> None:
+def test_changed_row_is_detected(tmp_path: Path) -> None:
     consumer = LmdbConsumer(tmp_path, BARRIER, FLOW, "me")
     for bundle in stream(12):
         consumer.deliver(bundle)

@@ -1,4 +1,4 @@
-"""`--fresh`: state and outputs of the earlier run go, and nothing else; or everything stays."""
+"""`--fresh` removes state and outputs of the earlier run and nothing else, or removes nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.deploy.local.edited import Edited
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a run that was killed, with its flow and its input."""
+    """Return the folder of a killed run, with its flow and input."""
     folder = tmp_path_factory.mktemp("killed")
     Edited(folder).interrupt("old", 100)
     (folder / "out" / "dead-letters").mkdir()
@@ -35,8 +35,8 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class Copy:
-    """A copy of its folder."""
+class KilledRunCopy:
+    """Copy of the killed run's folder."""
 
     def __init__(self, of: Path, to: Path) -> None:
         shutil.copytree(of, to, dirs_exist_ok=True)
@@ -45,22 +45,22 @@ class Copy:
         self.state = self.output / ".driftline" / "state"
         clear_drafts(self.output, self.state, self.state.parent)  # as a run does first
 
-    def begin_anew(self, identity: str = "") -> None:
+    def remove_old_run(self, identity: str = "") -> None:
         remove_run(self.flow(), self.state, self.output, identity)
 
     def flow(self) -> Flow:
         return load_flow(str(self.folder / "flow.py"))
 
     def files(self) -> set[str]:
-        """All files but those that are locked, and drafts."""
+        """Return the names of all files except locks and sockets."""
         paths = (path for path in self.output.rglob("[!.]*") if path.is_file())
         names = {str(path.relative_to(self.output)) for path in paths}
         return {name for name in names if not name.endswith((".lock", "sockets"))}
 
 
 @pytest.fixture
-def copy(killed: Path, tmp_path: Path) -> Copy:
-    return Copy(killed, tmp_path)
+def copy(killed: Path, tmp_path: Path) -> KilledRunCopy:
+    return KilledRunCopy(killed, tmp_path)
 
 
 def test_fresh_run_starts_over_with_current_code(killed: Path, tmp_path: Path) -> None:
@@ -78,21 +78,21 @@ def test_fresh_run_starts_over_with_current_code(killed: Path, tmp_path: Path) -
     )
 
 
-def test_fresh_removes_files_of_the_run_and_keeps_others(copy: Copy) -> None:
+def test_fresh_removes_files_of_the_run_and_keeps_others(copy: KilledRunCopy) -> None:
     (copy.output / "notes.txt").write_text("mine")
-    copy.begin_anew()
+    copy.remove_old_run()
     assert copy.files() == {"notes.txt"}
 
 
-def test_fresh_keeps_spark_outputs_and_rejects_another_run(copy: Copy) -> None:
+def test_fresh_keeps_spark_outputs_and_rejects_another_run(copy: KilledRunCopy) -> None:
     (copy.output / "out-spark-00001.jsonl").write_text("of Spark\n")
     write_commit_record(copy.output, end=3, outputs=1, failures=0, savepoint=Path("sv"))
     before = copy.files()
     with pytest.raises(StateMismatch, match=r"before record 3.*--from-snapshot .*sv"):
-        copy.begin_anew("digest|exactly-once|1|in.jsonl")
+        copy.remove_old_run("digest|exactly-once|1|in.jsonl")
     assert copy.files() == before
     for _ in range(2):
-        copy.begin_anew("digest|exactly-once|1|in.jsonl|from sv at 3")
+        copy.remove_old_run("digest|exactly-once|1|in.jsonl|from sv at 3")
         assert copy.files() == {"out-spark-00001.jsonl", ".driftline/spark.progress"}
 
 
@@ -108,26 +108,26 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-def test_fresh_removes_nothing_if_a_foreign_file_exists(copy: Copy, name: str) -> None:
+def test_fresh_removes_nothing_if_a_foreign_file_exists(copy: KilledRunCopy, name: str) -> None:
     path = copy.output / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("mine")
     before = copy.files()
     with pytest.raises(StateMismatch, match="--fresh removes nothing") as error:
-        copy.begin_anew()
+        copy.remove_old_run()
     assert str(path if path.parent.name != "node-x" else path.parent) in str(error.value)
     assert copy.files() == before
 
 
-class Crash(BaseException):
-    """The power is gone."""
+class PowerFailure(BaseException):
+    """Power failure at this step."""
 
 
-def crashing(call: Callable[..., None], calls: list[object], at: int) -> Callable[..., None]:
+def crash_at_call(call: Callable[..., None], calls: list[object], at: int) -> Callable[..., None]:
     def crash(*arguments: object, **options: object) -> None:
         calls.append(arguments)
         if len(calls) == at:
-            raise Crash
+            raise PowerFailure
         call(*arguments, **options)
 
     return crash
@@ -135,39 +135,39 @@ def crashing(call: Callable[..., None], calls: list[object], at: int) -> Callabl
 
 def test_fresh_finishes_after_a_crash_at_any_step(killed: Path, tmp_path: Path) -> None:
     for crash_at in range(1, 100):
-        copy = Copy(killed, tmp_path / str(crash_at))
+        copy = KilledRunCopy(killed, tmp_path / str(crash_at))
         calls: list[object] = []
         with (
-            patch.object(Path, "unlink", crashing(Path.unlink, calls, crash_at)),
-            patch.object(shutil, "rmtree", crashing(shutil.rmtree, calls, crash_at)),
+            patch.object(Path, "unlink", crash_at_call(Path.unlink, calls, crash_at)),
+            patch.object(shutil, "rmtree", crash_at_call(shutil.rmtree, calls, crash_at)),
         ):
             try:
-                copy.begin_anew()
-            except Crash:
+                copy.remove_old_run()
+            except PowerFailure:
                 pass
             else:
                 break
         if len(calls) > 1 and (copy.state / "registry").exists():
-            assert not (copy.output / ".driftline/barrier-0.owner").exists()  # so it is refused
-        copy.begin_anew()
+            assert not (copy.output / ".driftline/barrier-0.owner").exists()  # so a run is rejected
+        copy.remove_old_run()
         assert copy.files() == set()
     assert crash_at > 8
 
 
 @pytest.mark.parametrize("lock", ["barrier-1.lock", "state/node-0.lock", "state/master.lock"])
-def test_fresh_is_rejected_while_a_process_holds_a_lock(copy: Copy, lock: str) -> None:
+def test_fresh_is_rejected_while_a_process_holds_a_lock(copy: KilledRunCopy, lock: str) -> None:
     before = copy.files()
     with patch("driftline.deploy.runtime.claims.CLAIM_S", 0.05):
         held = Lock(copy.output / ".driftline" / lock, "taken")
         with pytest.raises(Unavailable):
-            copy.begin_anew()
+            copy.remove_old_run()
         held.release()
         assert copy.files() == before
-        copy.begin_anew()
+        copy.remove_old_run()
 
 
-def with_log(copy: Copy, entries: int, input_kind: str) -> Path:
-    """Give the run an input that it has received."""
+def add_input_log(copy: KilledRunCopy, entries: int, input_kind: str) -> Path:
+    """Give the run a log of received input."""
     registry = FileRegistry(copy.state / "registry")
     run = registry.read()
     assert run is not None
@@ -183,31 +183,33 @@ def with_log(copy: Copy, entries: int, input_kind: str) -> Path:
     return copy.state / "input-0"
 
 
-def test_fresh_keeps_input_log_of_records_that_cannot_be_resent(copy: Copy) -> None:
-    log = with_log(copy, 3, RECEIVED)
+def test_fresh_keeps_input_log_of_records_that_cannot_be_resent(copy: KilledRunCopy) -> None:
+    log = add_input_log(copy, 3, RECEIVED)
     before = copy.files()
     with pytest.raises(StateMismatch, match="their producers cannot resend") as error:
-        copy.begin_anew()
+        copy.remove_old_run()
     assert f"Remove {log} by hand" in str(error.value)
     assert copy.files() == before
     (log / "segment-00000000").write_bytes(b"damaged")
     with pytest.raises(StateMismatch, match="cannot be read"):
-        copy.begin_anew()
+        copy.remove_old_run()
     shutil.rmtree(log)
-    copy.begin_anew()
+    copy.remove_old_run()
     assert copy.files() == set()
 
 
 @pytest.mark.parametrize(("entries", "input_kind"), [(0, RECEIVED), (3, PIPED)])
 def test_fresh_removes_empty_log_and_log_of_standard_input(
-    copy: Copy, entries: int, input_kind: str
+    copy: KilledRunCopy, entries: int, input_kind: str
 ) -> None:
-    with_log(copy, entries, input_kind)
-    copy.begin_anew()
+    add_input_log(copy, entries, input_kind)
+    copy.remove_old_run()
     assert copy.files() == set()
 
 
-def test_fresh_keeps_outputs_that_do_not_belong_to_the_state(copy: Copy, tmp_path: Path) -> None:
+def test_fresh_keeps_outputs_that_do_not_belong_to_the_state(
+    copy: KilledRunCopy, tmp_path: Path
+) -> None:
     before = copy.files()
     with pytest.raises(StateMismatch, match="outputs of another run"):
         remove_run(copy.flow(), tmp_path / "elsewhere", copy.output)
@@ -216,19 +218,19 @@ def test_fresh_keeps_outputs_that_do_not_belong_to_the_state(copy: Copy, tmp_pat
     assert state is not None
     registry.write(state.next(lineage="another"))
     with pytest.raises(StateMismatch, match="outputs of another run"):
-        copy.begin_anew()
+        copy.remove_old_run()
     assert copy.files() == before
 
 
 @pytest.mark.parametrize("damaged", ["registry", "../barrier-0.progress", "../barrier-0.owner"])
-def test_fresh_removes_damaged_files(copy: Copy, damaged: str) -> None:
+def test_fresh_removes_damaged_files(copy: KilledRunCopy, damaged: str) -> None:
     (copy.state / damaged).write_bytes(b"damaged")
-    copy.begin_anew()
+    copy.remove_old_run()
     assert copy.files() == set()
 
 
 def test_fresh_in_python_requires_node_processes(
-    copy: Copy, monkeypatch: pytest.MonkeyPatch
+    copy: KilledRunCopy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spec = str(copy.folder / "flow.py")
     records = [{"key": "a"}, {"key": "b"}]

@@ -1,4 +1,4 @@
-"""What killed processes leave: folders of sockets, drafts, and claims on directories."""
+"""Leftovers of killed processes: socket folders, drafts, and claims on directories."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def state(tmp_path: Path, name: str) -> Path:
     return tmp_path / name
 
 
-def test_the_folder_of_a_killed_run_goes_at_the_next_start(tmp_path: Path, temporary: Path) -> None:
+def test_next_start_removes_socket_folder_of_a_killed_run(tmp_path: Path, temporary: Path) -> None:
     of_run = state(tmp_path, "state")
     (temporary / "driftline-of-a-user").mkdir()
     with socket_folder(of_run) as killed:
@@ -42,7 +42,7 @@ def test_the_folder_of_a_killed_run_goes_at_the_next_start(tmp_path: Path, tempo
     assert {*temporary.iterdir()} == {temporary / "driftline-of-a-user"}
 
 
-def test_drafts_of_killed_processes_go(tmp_path: Path) -> None:
+def test_drafts_of_killed_processes_are_removed(tmp_path: Path) -> None:
     for name in (f".registry.{os.getpid()}", ".driftline.lock", "registry.1"):
         (tmp_path / name).touch()
     leftovers.clear_drafts(tmp_path)

@@ -1,4 +1,4 @@
-"""The rules by which directories fit together, one by one; and reports on real directories."""
+"""Each rule by which directories of a run fit together, and reports on real directories."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_matching_directories_have_no_problems(policy: str) -> None:
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("session", [None, 1])
 def test_interrupted_first_start_has_no_problems(policy: str, session: int | None) -> None:
-    """Nothing of it, or some of it, was made; no incarnation was ever decided."""
+    """Only some directories were made, or none, and no incarnation was decided."""
     begun = ClusterState("me", 1, lineage="mine")
     owner = None if session is None else DirectoryOwner("mine", "node-0", session)
     fresh = [replace(report, owner=None, reserved=0, t_last=-1) for report in ALL]
@@ -84,7 +84,7 @@ def test_lost_or_old_directory_is_rejected_unless_recomputed(policy: str, role: 
         assert problem.fatal is not again
         assert report_on(role).path in problem.text
         [problem] = problems_of(policy, report_on(role, owner=owner), state=replace(RUN, base=1))
-        assert problem.fatal, "it began from a savepoint: the beginning is not in the input"
+        assert problem.fatal, "the run began from a savepoint: earlier records are not in the input"
     trimmed = report_on("input-0", trimmed=30)
     found = problems_of(policy, report_on(role, owner=None, trimmed=30), trimmed)
     if policy == "none" and role.startswith("node"):
@@ -117,14 +117,14 @@ def test_log_that_ends_before_processed_records_is_rejected(
     assert len(found) == (policy == "exactly-once"), "outputs up to 7 are delivered"
 
 
-def test_registry_that_is_older_than_a_log_is_named() -> None:
+def test_registry_older_than_a_log_is_reported() -> None:
     assert problems_of("exactly-once", report_on("input-0", trimmed=40)) == []
     [problem] = problems_of("exactly-once", report_on("input-0", trimmed=41))
     assert problem.fatal
     assert "registry /r/state/registry is an old copy: its newest snapshot needs" in problem.text
 
 
-def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
+def test_damage_without_usable_earlier_snapshot_is_rejected() -> None:
     for policy in POLICIES:
         again = policy not in ("two-phase", "strong-productions")
         [problem] = problems_of(policy, report_on("node-0", damage="/r/state/node-0 is damaged"))
@@ -135,7 +135,7 @@ def test_damage_is_refused_where_the_snapshot_before_does_not_help() -> None:
         assert problem.fatal
 
 
-def test_damaged_store_is_refused_or_goes_back_to_the_snapshot_before() -> None:
+def test_damaged_store_is_rejected_or_falls_back_to_earlier_snapshot() -> None:
     trimmed = report_on("input-0", trimmed=5)
     [problem] = problems_of("exactly-once", report_on("node-0", damage="d"), trimmed)
     assert not problem.fatal
@@ -163,7 +163,7 @@ def test_used_file_may_be_missing_or_old_but_not_foreign(policy: str) -> None:
     assert damaged.fatal
 
 
-# Reading --------------------------------------------------------------------------------
+# Reading real directories ---------------------------------------------------------------
 
 
 def store_with_parts(path: Path) -> None:
@@ -187,8 +187,9 @@ def log_with_entries(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "file", "places"),
     [
-        (store_with_parts, "node-0/data.mdb", (8192, 0)),  # behind LMDB's two roots
-        (log_with_entries, "input-0/segment-00000000", (0, -4000)),  # before its last group
+        (store_with_parts, "node-0/data.mdb", (8192, 0)),  # beyond the two meta pages of LMDB
+        # before the last group of the log
+        (log_with_entries, "input-0/segment-00000000", (0, -4000)),
     ],
 )
 def test_bit_flip_is_detected_or_harmless(
@@ -221,7 +222,7 @@ def test_truncated_store_is_reported(pages: int, tmp_path: Path) -> None:
     if pages:
         assert str(tmp_path / "node-0") in reports[0].damage
     else:
-        assert reports == [], "as if it had never been there: that is for the rules"
+        assert reports == [], "as if the store had never existed: the rules decide about that"
 
 
 KILLED = """
@@ -232,7 +233,9 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_killed_reader_is_no_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_reader_does_not_count_as_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "state" / "node-0").mkdir(parents=True)
     (tmp_path / "state" / "node-0" / "data.mdb").write_bytes(b"")
     monkeypatch.setattr(child, "command", lambda *_: [sys.executable, "-c", KILLED])

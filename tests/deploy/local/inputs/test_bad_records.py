@@ -1,4 +1,4 @@
-"""Records that cannot be read are set aside once, whole, durably, and can be sent in again."""
+"""Bad records are stored once, in full and durably, and can be sent again."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_dead_letter_contains_the_record_and_can_be_resent(tmp_path: Path) -> No
     mended = [{**value, "text": "now there"} for value in values if isinstance(value, dict)]
     again.write_text("".join(json.dumps(value) + "\n" for value in mended))
     good = [r for r in open_source(again, text_field="text").read(1) if isinstance(r, tuple)]
-    assert len(good) == 3, "all but the one that cannot travel"
+    assert len(good) == 3, "all but the record that cannot be sent"
 
 
 def test_bad_record_is_stored_once_and_torn_line_is_rewritten(tmp_path: Path) -> None:

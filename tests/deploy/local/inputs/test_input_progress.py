@@ -1,4 +1,4 @@
-"""Figures of inputs count the records of a call once, and say how far the input is."""
+"""Figures of inputs count the records of one call once, and report the progress of the input."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ FLOW = Flow("tally")
 FLOW.source("in").sink()
 
 
-class Call:
-    """One call of a command: a front, its source and their tally."""
+class InputOfOneCall:
+    """One call of a command: a front, its source and its input progress."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Call:
         self.sent = 0
 
     def begin(self, offset: int, incarnation: int = 1) -> None:
-        """Begin an incarnation, and read all that there is."""
+        """Begin an incarnation and read all available records."""
         self.front.receive(
             encode(MessageHeader("master", incarnation, 0), Start(incarnation, offset, ()))
         )
@@ -58,7 +58,7 @@ class Call:
         self.front.receive(encode(header, Progress(until, until)))
         self.turn()
 
-    def look(self, now: float = 0.0) -> InputFigures:
+    def figures(self, now: float = 0.0) -> InputFigures:
         return self.tally.read_figures(now)
 
 
@@ -66,21 +66,21 @@ def test_records_of_a_file_count_once(tmp_path: Path) -> None:
     file = tmp_path / "in.jsonl"
     lines = ['{"id": 1}\n', "no record\n", '{"id": 3}\n', '{"id": 4}\n', '{"id": 5}\n']
     file.write_text("".join(lines))
-    first = Call(open_source(file), 1)
-    assert first.look().records == 0
+    first = InputOfOneCall(open_source(file), 1)
+    assert first.figures().records == 0
     first.begin(1)
-    assert first.look().records == 4
+    assert first.figures().records == 4
     first.begin(3, incarnation=2)
-    assert first.look().records == 4, "records 3, 4 and 5 were read again"
-    second = Call(open_source(file), 4)
-    assert second.look().records == 0
+    assert first.figures().records == 4, "records 3, 4 and 5 were read again"
+    second = InputOfOneCall(open_source(file), 4)
+    assert second.figures().records == 0
     second.begin(4)
-    figures = second.look()
+    figures = second.figures()
     assert figures.records == 2
     size = file.stat().st_size
     assert (figures.position, figures.size, figures.percent) == (30, size, 60.0), "3 of 5"
     second.deliver(INFINITY)
-    figures = second.look()
+    figures = second.figures()
     assert (figures.position, figures.size, figures.percent) == (size, size, 100.0)
     assert str(figures) == "in.jsonl 100 %"
 
@@ -108,7 +108,7 @@ def test_lag_of_producer_records_starts_when_they_are_accepted(
 ) -> None:
     log = InputLog(tmp_path / "log", "flow")
     source = ReceivedSource(log, clock, name="orders")
-    call = Call(source, 1)
+    call = InputOfOneCall(source, 1)
     times = []
     for number in range(1, 6):
         clock.us += 1_000_000
@@ -116,30 +116,34 @@ def test_lag_of_producer_records_starts_when_they_are_accepted(
         source.receive("p", number, number)
     write(source, log)
     clock.us += 2_000_000
-    figures = call.look()
+    figures = call.figures()
     assert (figures.records, figures.waiting, figures.lag_s) == (0, 5, 6.0)
     assert str(figures) == "orders 5 waiting"
     call.begin(1)
-    figures = call.look()
+    figures = call.figures()
     assert (figures.records, figures.waiting, figures.lag_s) == (5, 0, 6.0)
     call.deliver(times[3])
-    assert call.look().lag_s == 3.0, "the fourth record is the oldest one"
+    assert call.figures().lag_s == 3.0, "the fourth record is the oldest undelivered one"
     call.deliver(times[4] + 1)
-    assert (call.look().waiting, call.look().lag_s) == (0, 0.0)
+    assert (call.figures().waiting, call.figures().lag_s) == (0, 0.0)
     log.close()
 
     log = InputLog(tmp_path / "log", "flow")
     source = ReceivedSource(log, clock, name="orders")
-    second = Call(source, times[2])
-    assert (second.look().records, second.look().waiting) == (0, 3)
-    assert second.look().lag_s == 4.0, "nobody knows yet that the third one is delivered"
+    second = InputOfOneCall(source, times[2])
+    assert (second.figures().records, second.figures().waiting) == (0, 3)
+    assert second.figures().lag_s == 4.0, "the delivery of the third record is not known yet"
     source.receive("q", 1, "more")
     second.begin(times[2])
     write(source, log)
-    assert (second.look().records, second.look().waiting) == (4, 0)
+    assert (second.figures().records, second.figures().waiting) == (4, 0)
     second.deliver(source.durable)
     second.begin(times[2], incarnation=2)
-    assert (second.look().records, second.look().waiting, second.look().lag_s) == (4, 0, 0.0)
+    assert (second.figures().records, second.figures().waiting, second.figures().lag_s) == (
+        4,
+        0,
+        0.0,
+    )
     log.close()
 
 
@@ -147,7 +151,7 @@ def test_lag_of_standard_input_starts_when_records_are_read(tmp_path: Path) -> N
     seconds = [1000.0]
     log = InputLog(tmp_path / "log", "flow")
     source = PipedSource(log, wall_clock_us=lambda: int(seconds[0] * 1e6))
-    call = Call(source, 1)
+    call = InputOfOneCall(source, 1)
     for number in range(1, 4001):
         source.take({"n": number})
     write(source, log)
@@ -155,12 +159,12 @@ def test_lag_of_standard_input_starts_when_records_are_read(tmp_path: Path) -> N
         seconds[0] += 10
         call.front.now = seconds[0]
         call.begin(1) if delivered == 1 else call.deliver(delivered)
-        figures = call.look(seconds[0])
-        assert figures.lag_s == seconds[0] - 1000, "they were all taken at once"
+        figures = call.figures(seconds[0])
+        assert figures.lag_s == seconds[0] - 1000, "all records were read at the same time"
         assert figures.fields()["lag_s"] == seconds[0] - 1000
     call.begin(1, incarnation=2)
     seconds[0] += 5
     call.front.now = seconds[0]
     call.turn()
-    assert call.look(seconds[0]).lag_s == seconds[0] - 1000, "also in a replay"
+    assert call.figures(seconds[0]).lag_s == seconds[0] - 1000, "the same holds in a replay"
     log.close()

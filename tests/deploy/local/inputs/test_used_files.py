@@ -1,4 +1,4 @@
-"""The file that notes what was used of an input, and which files a run from a savepoint takes."""
+"""The fingerprint file of an input, and the input files that a run from a savepoint accepts."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_one_of_several_inputs_may_be_shorter_than_the_savepoint(tmp_path: Path)
     check_restored(fitted, "lines", records(tmp_path / "in.jsonl", 2), is_only_input=False)
 
 
-def test_source_that_had_ended_gets_no_new_records(tmp_path: Path) -> None:
+def test_source_that_ended_before_the_savepoint_gets_no_new_records(tmp_path: Path) -> None:
     two = Flow("two")
     lines, more = (two.source(name, event_time="at") for name in ("lines", "more"))
     lines.union(more).key_by("text").distinct(ttl=1, name="new").sink()

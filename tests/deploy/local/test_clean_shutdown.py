@@ -1,4 +1,4 @@
-"""A signal ends a run in good order: nothing is replayed afterwards, nothing is lost or twice."""
+"""A signal ends a run cleanly: nothing is replayed later, lost or duplicated."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ words.scan(lambda word, total: (word, total.add(1)), ReducingState("total", oper
 RECORDS = 4_000
 
 
-class Command:
-    """`driftline run` over and over on one directory, with the report of each run."""
+class RepeatedRun:
+    """Repeated calls of `driftline run` on one directory, with the report of each call."""
 
     def __init__(self, directory: Path, *arguments: str, flow: str = FLOW) -> None:
         (directory / "counts.py").write_text(flow)
@@ -54,11 +54,11 @@ class Command:
         assert process.poll() is None, process.communicate()[1]
 
     def finish(self, process: subprocess.Popen[str], status: int) -> int:
-        """Wait for the end of a run. Returns how many records it has sent to nodes."""
+        """Wait for the end of a call and return the number of records that it has sent to nodes."""
         _, said = process.communicate(timeout=120)
         assert process.returncode == status, said
         if status and not self.report.exists():
-            return 0  # the signal came before the run could end in good order
+            return 0  # the signal came before a clean shutdown was possible
         report = json.loads(self.report.read_text())
         assert report["restarts"] == 0
         return int(report["records"])
@@ -70,8 +70,8 @@ class Command:
             for line in file.read_text().rpartition("\n")[0].splitlines()
         ]
 
-    def highest(self) -> Counter[str]:
-        """Word -> the highest number that it has come with. Asserts that no output came twice."""
+    def highest_counts(self) -> Counter[str]:
+        """Return the highest count of each word; check that no output is duplicated."""
         found: Counter[str] = Counter()
         values = [json.loads(line)["value"] for line in self.lines()]
         assert len(values) == len({(word, count) for word, count in values})
@@ -93,26 +93,26 @@ def expected(count: int) -> Counter[str]:
 
 
 def test_the_next_run_replays_nothing(tmp_path: Path) -> None:
-    """After a signal to all processes, as a terminal or systemd sends it."""
+    """All processes receive the signal, as a terminal or systemd sends it."""
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"text": line}) + "\n" for line in texts(RECORDS))
     )
-    command = Command(tmp_path, "--input", str(tmp_path / "in.jsonl"), "--nodes", "2",
+    command = RepeatedRun(tmp_path, "--input", str(tmp_path / "in.jsonl"), "--nodes", "2",
                       "--snapshot-interval-ms", "400")  # fmt: skip
     process = command.start()
     command.await_outputs(process)
     os.killpg(process.pid, signal.SIGTERM)
     first = command.finish(process, 128 + signal.SIGTERM)
     assert 0 < first < RECORDS
-    delivered = sum(command.highest().values())
-    assert delivered == sum(expected(first).values()), "what was read is delivered"
+    delivered = sum(command.highest_counts().values())
+    assert delivered == sum(expected(first).values()), "all records that were read are delivered"
     rest = command.finish(command.start(), 0)
     assert first + rest == RECORDS
-    assert command.highest() == expected(RECORDS)
+    assert command.highest_counts() == expected(RECORDS)
 
 
 def test_acknowledged_producer_records_are_delivered_before_shutdown(tmp_path: Path) -> None:
-    command = Command(tmp_path, "--input", "tcp://127.0.0.1:0", "--nodes", "2",
+    command = RepeatedRun(tmp_path, "--input", "tcp://127.0.0.1:0", "--nodes", "2",
                       "--snapshot-interval-ms", "300")  # fmt: skip
     sent = 0
     records = 0
@@ -123,9 +123,9 @@ def test_acknowledged_producer_records_are_delivered_before_shutdown(tmp_path: P
         stop = threading.Event()
 
         def feed(address: str = address, stop: threading.Event = stop) -> int:
-            """Send until the run ends. Returns how many records are stored."""
+            """Send until the run ends and return the number of stored records."""
             producer = Producer(address, "feeder")
-            producer.timeout_s = 2  # from now on: the run may have ended
+            producer.timeout_s = 2  # the run may have ended when it sends
             try:
                 while not stop.is_set():
                     producer.send({"text": text(producer.sequence)})
@@ -142,18 +142,18 @@ def test_acknowledged_producer_records_are_delivered_before_shutdown(tmp_path: P
             records += command.finish(process, 143)
             stop.set()
         sent = max(sent, feeder.result)
-        # Records whose acknowledgement has not arrived may be delivered, too.
+        # Records without a received acknowledgement may have been delivered, too.
         assert sent <= records
-        assert command.highest() == expected(records)
+        assert command.highest_counts() == expected(records)
 
 
 def test_pipe_closed_by_the_signal_does_not_end_the_stream(tmp_path: Path) -> None:
-    """Ctrl-C ends the program before the pipe, too: also while nodes are still starting."""
-    command = Command(tmp_path, "--input", "-.txt")
+    """Ctrl-C also ends the program before the pipe, even while nodes are starting."""
+    command = RepeatedRun(tmp_path, "--input", "-.txt")
     lines = "".join(line + "\n" for line in texts(400)).encode()
     process = command.start(subprocess.PIPE)
     assert process.stdin is not None
-    os.write(process.stdin.fileno(), lines[:2_001])  # the last line is not whole
+    os.write(process.stdin.fileno(), lines[:2_001])  # the last line is incomplete
     _read_until(process, "started master")
     process.send_signal(signal.SIGINT)
     process.stdin.close()
@@ -164,10 +164,10 @@ def test_pipe_closed_by_the_signal_does_not_end_the_stream(tmp_path: Path) -> No
         whole.seek(0)
         rest = command.finish(command.start(whole.fileno()), 0)
     assert first + rest == 400
-    assert command.highest() == expected(400)
+    assert command.highest_counts() == expected(400)
 
 
-def test_a_second_signal_ends_a_run_that_cannot_end_in_good_order(tmp_path: Path) -> None:
+def test_second_signal_ends_a_run_whose_shutdown_is_blocked(tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("one\n")
     flow = tmp_path / "stuck.py"
     flow.write_text(
@@ -188,7 +188,7 @@ def test_a_second_signal_ends_a_run_that_cannot_end_in_good_order(tmp_path: Path
 
 
 class _Thread(threading.Thread):
-    """A thread with a result; joined at the end of its block."""
+    """Thread with a result; joined at the end of its block."""
 
     def __init__(self, work: Callable[[], int]) -> None:
         super().__init__(daemon=True)
