@@ -15,7 +15,7 @@ from driftline.deploy.roles.intake import IntakeKind
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, unpack
 from tests.connectors.logs.received_front import memory_disk
-from tests.deploy.roles.intake_host import Host, Killed, Running, Wire, stored
+from tests.deploy.roles.intake_host import HostProcess, HostThread, IntakeHost, RawProducer, stored
 from tests.engine.wire.test_codec import nested
 
 
@@ -26,14 +26,14 @@ def directory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def host(directory: Path) -> Iterator[Host]:
-    host = Host(directory / "log", f"ipc://{directory}/intake")
+def host(directory: Path) -> Iterator[IntakeHost]:
+    host = IntakeHost(directory / "log", f"ipc://{directory}/intake")
     yield host
     host.close()
 
 
-def test_flushed_records_are_in_the_log(host: Host) -> None:
-    with Running(host), Producer(host.intake.address, "p") as producer:
+def test_flushed_records_are_in_the_log(host: IntakeHost) -> None:
+    with HostThread(host), Producer(host.intake.address, "p") as producer:
         assert [producer.send(f"record {i}") for i in range(1, 4)] == [1, 2, 3]
         producer.flush()
         assert stored(host.log) == [("p", i, f"record {i}") for i in range(1, 4)]
@@ -50,8 +50,8 @@ def test_a_producer_without_a_front_says_so(directory: Path) -> None:
         Producer("somewhere", "p")
 
 
-def test_later_producer_fences_an_earlier_one_with_the_same_id(host: Host) -> None:
-    with Running(host):
+def test_later_producer_fences_an_earlier_one_with_the_same_id(host: IntakeHost) -> None:
+    with HostThread(host):
         first = Producer(host.intake.address, "p")
         with Producer(host.intake.address, "p") as second:
             first.send("first")
@@ -62,20 +62,20 @@ def test_later_producer_fences_an_earlier_one_with_the_same_id(host: Host) -> No
     assert stored(host.log) == [("p", 1, "second")]
 
 
-def test_a_producer_whose_clock_went_back_is_not_shut_out(host: Host) -> None:
+def test_a_producer_whose_clock_went_back_is_not_shut_out(host: IntakeHost) -> None:
     ahead = time_ns() + 50_000_000_000
-    with Wire(host) as wire:
-        wire.say(IntakeKind.HELLO, "p", ahead)
-        assert wire.hear() == (IntakeKind.SYNC, ahead, 0)
-    with Running(host), Producer(host.intake.address, "p") as producer:
+    with RawProducer(host) as wire:
+        wire.send(IntakeKind.HELLO, "p", ahead)
+        assert wire.receive() == (IntakeKind.SYNC, ahead, 0)
+    with HostThread(host), Producer(host.intake.address, "p") as producer:
         producer.send("a")
 
 
 def test_the_stream_ends_when_all_have_ended_that_have_sent(directory: Path) -> None:
     """Over a restart of the front, too; and nobody sends after an end."""
     address = f"ipc://{directory}/intake"
-    host = Host(directory / "log", address)
-    with Running(host), Producer(address, "p") as p, Producer(address, "q") as q:
+    host = IntakeHost(directory / "log", address)
+    with HostThread(host), Producer(address, "p") as p, Producer(address, "q") as q:
         p.send("a")
         q.send("b")
         q.flush()
@@ -84,8 +84,8 @@ def test_the_stream_ends_when_all_have_ended_that_have_sent(directory: Path) -> 
         with pytest.raises(Unavailable, match="producer 'p' has ended"):
             p.send("c")
     host.close()
-    host = Host(directory / "log", address)
-    with Running(host):
+    host = IntakeHost(directory / "log", address)
+    with HostThread(host):
         with Producer(address, "p") as p:
             assert p.ended
             with pytest.raises(Unavailable, match="producer 'p' has ended"):
@@ -98,8 +98,8 @@ def test_the_stream_ends_when_all_have_ended_that_have_sent(directory: Path) -> 
     host.close()
 
 
-def test_producer_without_records_cannot_end_the_stream(host: Host) -> None:
-    with Running(host), Producer(host.intake.address, "p") as producer:
+def test_producer_without_records_cannot_end_the_stream(host: IntakeHost) -> None:
+    with HostThread(host), Producer(host.intake.address, "p") as producer:
         producer.send("a")
         stranger = Producer(host.intake.address, "stranger")
         with pytest.raises(Unavailable, match=r"refused producer 'stranger': it has sent no"):
@@ -111,10 +111,10 @@ def test_producer_without_records_cannot_end_the_stream(host: Host) -> None:
 
 
 def test_producer_with_a_clock_far_ahead_is_rejected(
-    host: Host, monkeypatch: pytest.MonkeyPatch
+    host: IntakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And shuts nobody out: the next session that comes is a usual one."""
-    with Running(host):
+    with HostThread(host):
         with monkeypatch.context() as patched:
             patched.setattr("driftline.deploy.producer.time_ns", lambda: (1 << 63) - 1)
             with pytest.raises(Unavailable, match=r"clock is \d+ s ahead of the front's"):
@@ -133,8 +133,10 @@ def test_producer_with_a_clock_far_ahead_is_rejected(
     ],
     ids=["large", "deep", "sequence as key"],
 )
-def test_a_record_beyond_a_limit_takes_no_number(host: Host, record: object, limit: str) -> None:
-    with Running(host), Producer(host.intake.address, "p") as producer:
+def test_a_record_beyond_a_limit_takes_no_number(
+    host: IntakeHost, record: object, limit: str
+) -> None:
+    with HostThread(host), Producer(host.intake.address, "p") as producer:
         producer.send("a")
         with pytest.raises(PayloadError, match=f"record 2 of 'p' cannot be sent: .*{limit}"):
             producer.send(record)
@@ -142,9 +144,9 @@ def test_a_record_beyond_a_limit_takes_no_number(host: Host, record: object, lim
     assert [record for _, _, record in stored(host.log)] == ["a", "b"]
 
 
-def test_rejected_record_raises_at_flush(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rejected_record_raises_at_flush(host: IntakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
     """A client without the check learns what was wrong; nothing after that record is taken."""
-    with Running(host):
+    with HostThread(host):
         producer = Producer(host.intake.address, "p")
         producer.send("a")
         monkeypatch.setattr("driftline.deploy.producer.why_invalid_record", lambda *_, **__: "")
@@ -160,14 +162,14 @@ def test_rejected_record_raises_at_flush(host: Host, monkeypatch: pytest.MonkeyP
 
 def test_a_log_that_was_replaced_is_noticed(directory: Path) -> None:
     address = f"ipc://{directory}/intake"
-    host = Host(directory / "log", address)
-    with Running(host):
+    host = IntakeHost(directory / "log", address)
+    with HostThread(host):
         producer = Producer(address, "p")
         producer.send("a")
         producer.flush()
     host.close()
-    host = Host(directory / "other log", address)
-    with Running(host):
+    host = IntakeHost(directory / "other log", address)
+    with HostThread(host):
         producer.send("b")
         with pytest.raises(StateMismatch, match="has its input log been replaced"):
             producer.flush()
@@ -191,7 +193,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged_and_doubles_nothing(tmp_path
                     progress[name] = producer.acknowledged
                     progressed.notify()
 
-    with Killed(tmp_path) as front, ThreadPoolExecutor(2) as pool:
+    with HostProcess(tmp_path) as front, ThreadPoolExecutor(2) as pool:
         done = [pool.submit(produce, name) for name in progress]
         for part in (count * kill // (kills + 1) for kill in range(1, kills + 1)):
             with progressed:
@@ -213,7 +215,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged_and_doubles_nothing(tmp_path
 
 def test_kill_9_while_a_producer_waits_for_the_last_records(tmp_path: Path) -> None:
     """Those that are not acknowledged stay with the producer, which goes on when it is asked to."""
-    with Killed(tmp_path) as front, Producer(front.address, "p") as producer:
+    with HostProcess(tmp_path) as front, Producer(front.address, "p") as producer:
         for i in range(1, 501):
             producer.send(i)
         front.kill()

@@ -21,7 +21,7 @@ from driftline.deploy.runtime.sockets.monitor import HandshakeMonitor
 from driftline.engine.errors import NotPermitted, Unavailable
 from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.local.run_copies import free_port, kill, wait_until
-from tests.deploy.roles.intake_host import Host, Running, stored
+from tests.deploy.roles.intake_host import HostThread, IntakeHost, stored
 
 RIGHTS = {"shop": ["orders"], "till": ["payments"]}
 
@@ -34,16 +34,18 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def host(folder: Path) -> Iterator[Host]:
+def host(folder: Path) -> Iterator[IntakeHost]:
     """A front that takes the records of the source `orders`, of those who have a key."""
     keys = Keys(read_key(folder / "keys" / "a.key"), Authorised(folder / "keys"), "orders")
-    host = Host(folder / "log", "tcp://127.0.0.1:*", keys=keys)
-    with Running(host):
+    host = IntakeHost(folder / "log", "tcp://127.0.0.1:*", keys=keys)
+    with HostThread(host):
         yield host
     host.close()
 
 
-def test_records_of_a_producer_with_the_right_are_taken_once(folder: Path, host: Host) -> None:
+def test_records_of_a_producer_with_the_right_are_taken_once(
+    folder: Path, host: IntakeHost
+) -> None:
     records = [{"n": n, "text": "x" * (n * 400)} for n in range(200)]
     with Producer(host.intake.address, "shop-1", keys=folder / "keys/shop.key") as producer:
         for record in records:
@@ -56,7 +58,7 @@ def test_records_of_a_producer_with_the_right_are_taken_once(folder: Path, host:
 
 
 def test_a_right_to_one_source_is_none_to_another(
-    folder: Path, host: Host, caplog: pytest.LogCaptureFixture
+    folder: Path, host: IntakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(NotPermitted, match="rejected the key till: is the key authorised there"):
         Producer(host.intake.address, "till", keys=folder / "keys/till.key")
@@ -66,14 +68,14 @@ def test_a_right_to_one_source_is_none_to_another(
     assert stored(host.log) == [("shop", 1, "mine")]
 
 
-def send_as(host: Host, folder: Path, producer_id: str) -> None:
+def send_as(host: IntakeHost, folder: Path, producer_id: str) -> None:
     with Producer(host.intake.address, producer_id, keys=folder / "keys/shop.key") as producer:
         producer.send("a record")
 
 
 @pytest.mark.parametrize("foreign", ["till", "shopping", "shop_1"])
 def test_a_key_is_for_its_own_ids(
-    folder: Path, host: Host, foreign: str, caplog: pytest.LogCaptureFixture
+    folder: Path, host: IntakeHost, foreign: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(Unavailable, match=r"the key shop permits only the ids shop and shop-"):
         send_as(host, folder, foreign)
@@ -81,7 +83,7 @@ def test_a_key_is_for_its_own_ids(
     assert stored(host.log) == []
 
 
-def test_producer_without_a_key_is_rejected(folder: Path, host: Host) -> None:
+def test_producer_without_a_key_is_rejected(folder: Path, host: IntakeHost) -> None:
     endpoint = host.intake.address.partition("#")[0]
     with pytest.raises((NotPermitted, Unavailable), match=r"requires? a key.*keys="):
         Producer(endpoint, "shop", timeout_s=1.0)
@@ -89,16 +91,16 @@ def test_producer_without_a_key_is_rejected(folder: Path, host: Host) -> None:
 
 
 def test_key_is_rejected_by_a_host_without_keys(folder: Path) -> None:
-    host = Host(folder / "log", "tcp://127.0.0.1:*")
+    host = IntakeHost(folder / "log", "tcp://127.0.0.1:*")
     address = f"{host.intake.address}#{read_key(folder / 'keys/a.key').public}"
     # A front that is faster to hang up than to say why is told of as such.
     words = "does not use keys|its handshakes fail"
-    with Running(host), pytest.raises((NotPermitted, Unavailable), match=words):
+    with HostThread(host), pytest.raises((NotPermitted, Unavailable), match=words):
         Producer(address, "shop", keys=folder / "keys/shop.key", timeout_s=5.0)
     host.close()
 
 
-def test_host_with_a_wrong_public_key_is_rejected(folder: Path, host: Host) -> None:
+def test_host_with_a_wrong_public_key_is_rejected(folder: Path, host: IntakeHost) -> None:
     other = f"{host.intake.address.partition('#')[0]}#{read_key(folder / 'keys/b.key').public}"
     with pytest.raises(Unavailable, match="its handshakes fail: is your copy of the server's"):
         Producer(other, "shop", keys=folder / "keys/shop.key", timeout_s=1.0)
@@ -124,7 +126,7 @@ def test_unread_handshake_failures_do_not_block() -> None:
         refusals.close()
 
 
-def test_a_producer_that_is_added_can_send_at_once(folder: Path, host: Host) -> None:
+def test_a_producer_that_is_added_can_send_at_once(folder: Path, host: IntakeHost) -> None:
     add_keys(folder / "keys", producers={"web": ["orders"]})
     with Producer(host.intake.address, "web", keys=folder / "keys/web.key") as producer:
         producer.send(1)

@@ -1,4 +1,4 @@
-"""How many elements fit into a turn, and when a node holds its input back."""
+"""Turn budgets, and when a node holds back its input."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from driftline.simulation.simulation import Simulation
 from tests.room import Room
 
 
-class Clock:
-    """A clock that moves when it is told to."""
+class BudgetClock:
+    """Clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -51,22 +51,26 @@ def batch(count: int, time: int = 5) -> ElementBatch:
     return ElementBatch(LabelColumn((time, 0), range(count)), pack_rows(payloads), None)
 
 
-def work(pace: TurnBudget, clock: Clock, rest: ElementBatch | None, each_s: float) -> list[int]:
-    """Work off a batch, `each_s` seconds an element. Returns the number of elements per turn."""
-    taken = []
+def process_in_turns(
+    pace: TurnBudget, clock: BudgetClock, rest: ElementBatch | None, each_s: float
+) -> list[int]:
+    """Process a batch at `each_s` seconds an element; return the number of elements per turn."""
+    records_taken = []
     while rest is not None:
         pace.begin()
         first, rest = pace.cut(0, rest)
         pace.begin_batch(0, first)
         clock.now += each_s * len(first.labels)
         pace.end_batch(0, len(first.labels))
-        taken.append(len(first.labels))
-    return taken
+        records_taken.append(len(first.labels))
+    return records_taken
 
 
 def test_batch_size_adapts_to_the_measured_cost_of_an_element() -> None:
-    clock = Clock()
-    first, *others, _ = work(TurnBudget(make_plan(two_fronts), clock), clock, batch(1000), 0.01)
+    clock = BudgetClock()
+    first, *others, _ = process_in_turns(
+        TurnBudget(make_plan(two_fronts), clock), clock, batch(1000), 0.01
+    )
     assert first <= INITIAL_ELEMENTS
     assert len(others) > 50
     assert all(0.5 < count * 0.01 / TURN_S < 1.5 for count in others[10:])
@@ -81,19 +85,19 @@ def test_cut_batch_keeps_all_elements_in_order() -> None:
 
 
 def test_after_a_crash_suspect_elements_are_processed_one_by_one() -> None:
-    clock = Clock()
+    clock = BudgetClock()
     notes: list[str] = []
     pace = TurnBudget(make_plan(two_fronts), clock, careful=(5, 6), note=notes.append)
-    assert work(pace, clock, batch(3, time=4), 0.0) == [3]
-    assert work(pace, clock, batch(3, time=5), 0.0) == [1, 1, 1]
+    assert process_in_turns(pace, clock, batch(3, time=4), 0.0) == [3]
+    assert process_in_turns(pace, clock, batch(3, time=5), 0.0) == [1, 1, 1]
     said = [note for note in notes if note]
     assert "label [5, 0, 1]" in said[2]
     assert "record 1" in said[2]
     assert notes[-1] == ""
     pace.note_processed(6)
-    assert work(pace, clock, batch(2), 0.0) == [1, 1]
+    assert process_in_turns(pace, clock, batch(2), 0.0) == [1, 1]
     pace.note_processed(7)
-    assert work(pace, clock, batch(2), 0.0) == [2]
+    assert process_in_turns(pace, clock, batch(2), 0.0) == [2]
 
 
 def spelled(text: str) -> str:
@@ -125,7 +129,7 @@ OPERATORS = [
 @pytest.mark.parametrize(("port", "operators"), list(enumerate(OPERATORS)))
 def test_activity_names_chained_operators_label_and_record(port: int, operators: str) -> None:
     notes: list[str] = []
-    pace = TurnBudget(make_plan(chained()), Clock(), careful=(5, 6), note=notes.append)
+    pace = TurnBudget(make_plan(chained()), BudgetClock(), careful=(5, 6), note=notes.append)
     assert pace.doing() == "work outside elements"
     pace.begin_batch(port, ElementBatch([(5, 0)], pack_rows(["x" * 300]), None))
     cut = "'" + "x" * 199 + "… (302 characters)"
@@ -134,26 +138,26 @@ def test_activity_names_chained_operators_label_and_record(port: int, operators:
     assert notes[0].endswith(f"record {cut}")
     live: list[Label] = [(1763856304123456, 0), (1763856304123457, 0)]
     pace.begin_batch(port, ElementBatch(live, pack_rows(["a", "b"]), None))
-    taken = format_time(live[0][0])
+    records_taken = format_time(live[0][0])
     assert pace.doing() == (
-        f"{operators}, a batch of 2 elements that begins with label {list(live[0])} ({taken}), "
+        """Simulation whose turns end at random readings of the clock; some nodes are careful."""
         "record 'a'"
     )
 
 
-class Hurried(Simulation):
-    """Every look at the clock may find that the turn is over; sometimes nodes are careful."""
+class RandomTurnSimulation(Simulation):
+    """Simulation whose turns end at random clock readings; sometimes nodes are careful."""
 
     def _node(self, index: int) -> Callable[[str], Sequence[Role]]:
         make = super()._node(index)
         chance = Random(self.scenario.seed)
-        clock = Clock()
+        clock = BudgetClock()
 
         def tick() -> float:
             clock.now += chance.choice((0.0, 0.0, 0.001, 0.01, 0.2))
             return clock.now
 
-        def hurried(process: str) -> Sequence[Role]:
+        def with_random_budget(process: str) -> Sequence[Role]:
             parties = make(process)
             node = parties[0]
             assert isinstance(node, Node)
@@ -162,7 +166,7 @@ class Hurried(Simulation):
             )
             return parties
 
-        return hurried
+        return with_random_budget
 
 
 @pytest.mark.slow
@@ -179,7 +183,7 @@ class Hurried(Simulation):
 def test_outputs_do_not_depend_on_where_turns_end(name: str, ordering: str) -> None:
     for seed in range(1, 5):
         what = replace(draw_scenario(seed, name=name), policy=get_policy(name, ordering))
-        assert not Hurried(what).run().problem, f"seed {seed}"
+        assert not RandomTurnSimulation(what).run().problem, f"seed {seed}"
 
 
 RECORDS = 250
@@ -200,7 +204,7 @@ def flow() -> Flow:
 
 
 def places() -> Flow:
-    """Each record changes many slots of a state."""
+    """Build a flow in which each record changes many slots of a state."""
     made = Flow("places")
 
     def put(context: Context, number: int, places: MapState[str, int]) -> Iterator[int]:
@@ -214,7 +218,7 @@ def places() -> Flow:
     return made
 
 
-def room_of(mode: str, made: Flow | None = None, **options: float) -> Room:
+def make_room(mode: str, made: Flow | None = None, **options: float) -> Room:
     inputs: list[list[tuple[int, object]]] = [[(time, time) for time in range(1, RECORDS + 1)]]
     return Room(
         made or flow(), inputs, mode=mode, window=6, waiting_bytes=WAITING,
@@ -222,7 +226,7 @@ def room_of(mode: str, made: Flow | None = None, **options: float) -> Room:
     )  # fmt: skip
 
 
-def taken(room: Room) -> int:
+def records_taken(room: Room) -> int:
     front = room.parties["front-0"]
     assert isinstance(front, Front)
     return front.sent_records
@@ -232,39 +236,39 @@ def nodes(room: Room) -> list[Node]:
     return [party for party in room.parties.values() if isinstance(party, Node)]
 
 
-def right(room: Room, made: Flow | None = None) -> bool:
+def outputs_are_right(room: Room, made: Flow | None = None) -> bool:
     expected = [item.value for item in interpret(made or flow(), room.inputs)]
     return sorted(map(str, room.values)) == sorted(map(str, expected))
 
 
 @pytest.mark.parametrize("mode", POLICIES)
 def test_hung_consumer_causes_back_pressure(mode: str) -> None:
-    room = room_of(mode)
+    room = make_room(mode)
     room.run(room.has(5))
     room.silent.add("consumer")
     most = 0
-    for _ in range(6000):  # far longer than work may stand still before it counts as lost
+    for _ in range(6000):  # far longer than the time after which stalled work counts as lost
         room.step()
         most = max(most, *(node.barrier.waiting_bytes for node in nodes(room)))
-    held = taken(room)
+    held = records_taken(room)
     assert held < RECORDS - 20
     assert most < 2 * WAITING
     assert room.master.coordinator.recoveries == 0
     room.silent.clear()
     room.run(room.stopped, 100_000)
-    assert right(room)
+    assert outputs_are_right(room)
     assert room.master.coordinator.recoveries == 0
 
 
 def test_long_open_epoch_triggers_an_early_snapshot() -> None:
-    room = room_of("two-phase", interval=1e6)
+    room = make_room("two-phase", interval=1e6)
     room.run(room.has(RECORDS // 2), 100_000)
     assert room.heard(AskSnapshot)
     assert room.master.coordinator.snapshots.committed > 1
 
 
 def test_hung_disk_causes_back_pressure() -> None:
-    room = room_of("exactly-once", places())
+    room = make_room("exactly-once", places())
     room.run(room.has(5))
     room.held_disks.add("node-1")
     most = 0
@@ -272,8 +276,8 @@ def test_hung_disk_causes_back_pressure() -> None:
         room.step()
         most = max(most, *(node.pipeline.unsaved_bytes for node in nodes(room)))
     assert WAITING < most < 4 * WAITING
-    assert taken(room) < RECORDS - 20
+    assert records_taken(room) < RECORDS - 20
     room.held_disks.clear()
     room.run(room.stopped, 100_000)
-    assert right(room, places())
+    assert outputs_are_right(room, places())
     assert room.master.coordinator.recoveries == 0

@@ -1,4 +1,4 @@
-"""The assemblies of the policies that are compared: markers, epochs and productions."""
+"""Node parts of the policies for comparison: markers, epochs and productions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_long_segment_merge_runs_in_steps_between_snapshot_parts() -> None:
     steps = 1
     while store.execute_job(job):
         steps += 1
-    assert steps > 20, "between two steps another part can be written"
+    assert steps > 20, "other parts can be written between two steps"
 
 
 CHANNELS: list[Channel] = [("node-0", 0), ("node-0", 1), ("node-1", 0)]
@@ -59,10 +59,10 @@ def is_complete(alignment: Alignment[str]) -> bool:
     return alignment.complete
 
 
-def work_off(alignment: Alignment[tuple[int, int]], arrivals: list[tuple[int, str]]) -> list[int]:
-    """Hand over what arrives; the sizes of the epochs that ended, then of the open one.
+def feed(alignment: Alignment[tuple[int, int]], arrivals: list[tuple[int, str]]) -> list[int]:
+    """Feed frames and markers; return the sizes of the ended epochs, then of the open one.
 
-    Checks that each epoch holds exactly what came before the marker on each channel.
+    Check that each epoch contains exactly the frames before the marker on each channel.
     """
     epoch_of = [1] * len(CHANNELS)
     here: list[tuple[int, int]] = []
@@ -90,7 +90,7 @@ def test_aligned_epoch_holds_exactly_the_frames_before_its_markers(
     arrivals: list[tuple[int, str]],
 ) -> None:
     alignment = Alignment[tuple[int, int]](set(CHANNELS), aligned=True)
-    sizes = work_off(alignment, arrivals)
+    sizes = feed(alignment, arrivals)
     markers = [0] * len(CHANNELS)
     wanted: dict[int, int] = {}
     for channel, what in arrivals:

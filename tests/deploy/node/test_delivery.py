@@ -1,4 +1,4 @@
-"""When a node tells how far it is delivered, and when it settles without a master."""
+"""When a node gossips its delivered frontier, and when it settles without a master."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def test_no_gossip_while_the_master_reports_progress() -> None:
         now += 0.001
         node.deliver(time, now)
         assert now < node.send_by
-        node.progress(time - 3, now)  # it is always a little behind
+        node.progress(time - 3, now)  # the master is always a little behind
     assert not node.is_master_silent(now)
     node.progress(4999, now)
     assert node.send_by == float("inf")
-    assert not node.is_master_silent(now + 100.0), "there is no news"
+    assert not node.is_master_silent(now + 100.0), "nothing has changed"
 
 
 def test_outputs_delivered_by_all_nodes_settle_without_a_master() -> None:
@@ -31,7 +31,7 @@ def test_outputs_delivered_by_all_nodes_settle_without_a_master() -> None:
     node.on_delivered("node-2", 15)
     assert node.take_settle_time(1.0 + SETTLE_AFTER_S - 0.1) == 0
     assert node.take_settle_time(1.0 + SETTLE_AFTER_S) == node.settled == 12
-    assert node.take_settle_time(1.1 + SETTLE_AFTER_S) == 0, "once"
+    assert node.take_settle_time(1.1 + SETTLE_AFTER_S) == 0, "only once"
     node.progress(14, 4.0)
     node.on_delivered("node-1", 19)
     assert node.take_settle_time(4.1) == 0, "the master is back"

@@ -1,4 +1,4 @@
-"""Blocks are worked off in label order; a time counts as done only after its last element."""
+"""Blocks are processed in label order; a time is complete only after its last element."""
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ small = st.lists(st.integers(1, 3), min_size=1, max_size=4)
 
 @st.composite
 def arrivals(draw: st.DrawFn) -> list[Block]:
-    """Blocks of two nodes: each has large batches of one time, and small ones of several."""
+    """Draw blocks of two nodes, with large batches of one time and small ones of several times."""
     senders: list[list[ElementBatch]] = [[], []]
     time = 0
     for sizes in draw(st.lists(st.one_of(large, small), min_size=1, max_size=8)):
@@ -70,7 +70,7 @@ def test_batch_bound_is_the_smallest_remaining_time(blocks: list[Block]) -> None
         assert bound == min(min(times(batch.labels)) for batch in batches[at:])
 
 
-def test_a_large_batch_stays_whole_though_small_ones_overlap() -> None:
+def test_large_batch_is_not_split_by_overlapping_small_ones() -> None:
     whole = ElementBatch(
         LabelColumn((5, 0), range(BATCH_ELEMENTS_MIN)),
         pack_rows(list(range(BATCH_ELEMENTS_MIN))),
@@ -114,7 +114,7 @@ def test_tombstones_keep_their_order_with_elements_of_one_label(
             for labels, values, signs in taken
             for element in zip(labels, values, signs or [1] * len(labels), strict=True)
         ]
-        until = data.draw(st.integers(1, max(len(found), 1)))  # no time for the others
+        until = data.draw(st.integers(1, max(len(found), 1)))  # other labels get no element
         applied += found[:until]
         rest = [ElementBatch([e[0]], [e[1]], [e[2]]) for e in found[until:]]
         waiting = ([Block(0, min(e[0][0] for e in found[until:]), 1, rest)] if rest else []) + later
@@ -123,7 +123,7 @@ def test_tombstones_keep_their_order_with_elements_of_one_label(
         assert [e for e in applied if e[0] == label] == [e for e in sent if e[0] == label]
 
 
-def test_payloads_that_do_not_fit_their_labels_are_malformed() -> None:
+def test_payloads_that_do_not_match_their_labels_are_malformed() -> None:
     for payloads in (pack_rows(["only one"]), b"\xc1", b"", b"\x07"):
         with pytest.raises(MalformedMessage):
             ElementBatch([(1, 0), (2, 0)], payloads, None).elements()

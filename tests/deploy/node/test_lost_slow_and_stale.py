@@ -1,4 +1,4 @@
-"""Lost messages are noticed soon; slow disks and out-of-date answers are not taken for losses."""
+"""Lost messages are detected soon; slow disks and stale answers do not count as losses."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ Sent = Callable[[World, SimulatedHost, str, Message], bool]
 
 
 def is_of_producer(host: SimulatedHost, to: str) -> bool:
-    """Whether a message is not one between roles."""
+    """Return whether a message is from or to a producer."""
     return host.name.startswith("producer") or to.startswith("producer")
 
 
 @contextmanager
-def network(sent: Sent) -> Iterator[None]:
-    """Let a test lose messages."""
+def lossy_network(should_drop: Sent) -> Iterator[None]:
+    """Drop the messages for which `should_drop` returns True."""
     send = World._send
 
     def mutated(self: World, host: SimulatedHost, party: Role, to: str, data: bytes) -> None:
-        if is_of_producer(host, to) or not sent(self, host, to, decode(data)[1]):
+        if is_of_producer(host, to) or not should_drop(self, host, to, decode(data)[1]):
             send(self, host, party, to, data)
 
     with patch.object(World, "_send", mutated):
@@ -54,13 +54,13 @@ def calm(
     flow: SimulatedFlow = FLOWS["two_counts"],
     faults: Faults = CALM,
 ) -> Scenario:
-    """Two nodes and a live input, in a world in which nothing fails by chance."""
+    """Return a scenario of two nodes and a live input, without random faults."""
     pace = ArrivalSchedule(until_s=until_s, bursts=bursts, skew_s=0.0, unruly=0.0, producers=1)
     return Scenario(1, flow, get_policy(mode), 2, 40, 100, 0.05, faults, live=(pace,))
 
 
-def outcome(what: Scenario) -> Outcome:
-    """The outcome of a scenario that must have no problem."""
+def run_without_problem(what: Scenario) -> Outcome:
+    """Run a scenario, check that it has no problem, and return its outcome."""
     found = Simulation(what).run()
     assert not found.problem, found.problem
     return found
@@ -69,11 +69,11 @@ def outcome(what: Scenario) -> Outcome:
 @pytest.mark.parametrize("mode", ["two-phase", "at-least-once"])
 @pytest.mark.parametrize("sender", ["front", "node"])
 def test_lost_marker_is_detected_without_later_messages(mode: str, sender: str) -> None:
-    """Records come in two bursts 20 s apart: in between, a cut takes all that is sent there."""
+    """Records arrive in two bursts, 20 s apart; in between, a cut drops all that `sender` sends."""
     lost: list[float] = []
     prepared: list[float] = []
 
-    def sent(world: World, host: SimulatedHost, to: str, message: Message) -> bool:
+    def should_drop(world: World, host: SimulatedHost, to: str, message: Message) -> bool:
         if lost and world.timeline.now > lost[0] + CUT_S and isinstance(message, Prepared):
             prepared.append(world.timeline.now)
         if not (
@@ -84,8 +84,8 @@ def test_lost_marker_is_detected_without_later_messages(mode: str, sender: str) 
             lost.append(world.timeline.now)
         return bool(lost) and world.timeline.now <= lost[0] + CUT_S
 
-    with network(sent):
-        found = outcome(calm(mode, until_s=20.0, bursts=1))
+    with lossy_network(should_drop):
+        found = run_without_problem(calm(mode, until_s=20.0, bursts=1))
     assert found.counted["recovery from a snapshot"] == 1
     assert prepared[0] - lost[0] < 1.0, "it took long until a snapshot could be prepared again"
 
@@ -93,22 +93,22 @@ def test_lost_marker_is_detected_without_later_messages(mode: str, sender: str) 
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", ["exactly-once", "two-phase"])
 def test_slow_disks_take_snapshots_slowly_and_nothing_is_recovered_from(mode: str) -> None:
-    """Disks take 35 s for a part, on average: markers or not, slow is not lost."""
-    faults = Faults(until_s=1000.0, delay_s=0.001, job_s=35.0)  # faults: none, but for the disks
+    """A disk takes 35 s for a part on average; with or without markers, that is no loss."""
+    faults = Faults(until_s=1000.0, delay_s=0.001, job_s=35.0)  # no faults except slow disks
     what = calm(mode, until_s=200.0, faults=faults, flow=FLOWS["counts"])
-    found = outcome(what)
+    found = run_without_problem(what)
     assert found.counted["recovery"] == found.counted["recovery from a snapshot"] == 0
     assert found.counted["committed snapshot"] >= 1
 
 
 def test_late_answer_of_a_crashed_consumer_is_ignored() -> None:
-    """It crashes as soon as it has answered, and the answer takes 5 s; bundles are stored by then.
+    """The consumer crashes directly after its answer, which arrives 5 s later.
 
-    An answer that says less than what has been stored since would stop the run.
+    The consumer has stored more bundles by then: if the stale answer counted, the run would stop.
     """
     late: list[LastBundle] = []
 
-    def sent(world: World, host: SimulatedHost, to: str, message: Message) -> bool:
+    def should_drop(world: World, host: SimulatedHost, to: str, message: Message) -> bool:
         if isinstance(message, LastBundle) and not late:
             late.append(message)
             world.timeline.after(0.0, lambda: _crash(world, host))
@@ -120,15 +120,17 @@ def test_late_answer_of_a_crashed_consumer_is_ignored() -> None:
         world.network._lost_after.pop(process, None)
         world.network._lingering[process] = 5.0
 
-    with network(sent):
-        found = outcome(calm("exactly-once", until_s=10.0))
+    with lossy_network(should_drop):
+        found = run_without_problem(calm("exactly-once", until_s=10.0))
     assert late
     assert found.counted["crash consumer after it has answered"] == 1
 
 
 def run_with_late_bundle() -> Outcome:
-    """Run a flow whose node crashes as it sends a bundle, which arrives once its successor has
-    asked the consumer for the last bundle."""
+    """Run a flow whose node crashes as it sends a bundle, and return the outcome.
+
+    The bundle arrives after the restarted node has asked the consumer for the last bundle.
+    """
     late: list[tuple[Bundle, bytes]] = []
     answers: list[LastBundle] = []
     send = World._send
@@ -148,7 +150,7 @@ def run_with_late_bundle() -> Outcome:
 
     with patch.object(World, "_send", mutated):
         found = Simulation(calm("exactly-once", until_s=5.0)).run()
-    assert answers[0].t_last < late[0][0].t_last, "the bundle is not stored"
+    assert answers[0].t_last < late[0][0].t_last, "the late bundle was not stored"
     return found
 
 

@@ -1,4 +1,4 @@
-"""A node: its turns, its messages, and what it tells others."""
+"""Node: turns, and received and sent messages."""
 
 from __future__ import annotations
 
@@ -49,73 +49,73 @@ NOW_US = 1_700_000_000_000_000
 M = TypeVar("M", bound=Message)
 
 
-class Running:
-    """Node 0 of two, in its first incarnation, without other parties."""
+class RunningNode:
+    """Node 0 of two, in its first incarnation, without other roles."""
 
     def __init__(self) -> None:
         ids = count(1)
         self.node = Node(0, 2, make_plan(two_fronts), get_policy("exactly-once"), lambda: next(ids))
         self.sequences: dict[str, int] = {}
-        self.tell("master", Recover(INCARNATION, 0, 0, 0, ()))
+        self.receive_from("master", Recover(INCARNATION, 0, 0, 0, ()))
         [load] = self.node.jobs
         self.node.on_job_done(load, Loaded(b"", []))
-        self.tell("consumer", LastBundle("barrier-0", INCARNATION, 0, (), -1, 0))
+        self.receive_from("consumer", LastBundle("barrier-0", INCARNATION, 0, (), -1, 0))
         assert self.node.running
         self.node.outbox.clear()
 
-    def tell(self, sender: str, message: Message) -> None:
+    def receive_from(self, sender: str, message: Message) -> None:
         number = 0 if message.control else self.sequences.get(sender, 0) + 1
         self.sequences[sender] = number or self.sequences.get(sender, 0)
         self.node.receive(encode(MessageHeader(sender, INCARNATION, number), message))
 
-    def said(self) -> list[tuple[str, Message]]:
-        """The messages that the node sends until it has no work left."""
-        said: list[tuple[str, Message]] = []
+    def sent_messages(self) -> list[tuple[str, Message]]:
+        """Run the node until it has no work left; return the messages that it sends."""
+        sent_messages: list[tuple[str, Message]] = []
         while self.node.turn() or self.node.outbox:
-            said += [(to, decode(data)[1]) for to, data in self.node.outbox]
+            sent_messages += [(to, decode(data)[1]) for to, data in self.node.outbox]
             self.node.outbox.clear()
-        return said
+        return sent_messages
 
 
 def test_idle_front_is_asked_for_a_promise_when_it_blocks_frontiers() -> None:
-    running = Running()
-    running.tell("front-1", Promise(1, 0, 1, 1))
-    running.tell("node-1", Acknowledge((), ((0, 0, 8),), 0))
-    assert ("front-1", AskPromise(8)) in running.said()
-    assert running.said() == []  # once is enough
-    running.tell("front-1", Promise(1, 1, 8, 8))
-    running.tell("node-1", Acknowledge((), ((0, 8, 9),), 0))
-    assert ("front-1", AskPromise(9)) in running.said()
+    running = RunningNode()
+    running.receive_from("front-1", Promise(1, 0, 1, 1))
+    running.receive_from("node-1", Acknowledge((), ((0, 0, 8),), 0))
+    assert ("front-1", AskPromise(8)) in running.sent_messages()
+    assert running.sent_messages() == []  # one request is enough
+    running.receive_from("front-1", Promise(1, 1, 8, 8))
+    running.receive_from("node-1", Acknowledge((), ((0, 8, 9),), 0))
+    assert ("front-1", AskPromise(9)) in running.sent_messages()
 
 
 def test_acks_inside_a_frame_count_like_separate_messages() -> None:
-    running = Running()
-    running.tell("front-1", Promise(1, 0, 1, 1))
+    running = RunningNode()
+    running.receive_from("front-1", Promise(1, 0, 1, 1))
     [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
     batch = (1, -1, ((5, 0),)), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
-    running.tell("node-1", Frame(0, shuffled, 5, 99, (batch,), (), (), ((0, 0, 8),)))
-    assert ("front-1", AskPromise(8)) in running.said()
+    running.receive_from("node-1", Frame(0, shuffled, 5, 99, (batch,), (), (), ((0, 0, 8),)))
+    assert ("front-1", AskPromise(8)) in running.sent_messages()
 
 
 def test_malformed_frame_is_rejected_as_a_whole() -> None:
-    running = Running()
+    running = RunningNode()
     [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
     batch = (1, -1, ((5, 0),)), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
-    running.tell("node-1", Frame(0, shuffled, 5, 99, (batch,), (), ((99, 1, 1),)))
-    running.said()
+    running.receive_from("node-1", Frame(0, shuffled, 5, 99, (batch,), (), ((99, 1, 1),)))
+    running.sent_messages()
     assert (running.node.malformed, running.node.pipeline.figures()["elements"]) == (1, 0)
 
 
 def test_undecodable_payload_fails_the_run() -> None:
-    running = Running()
+    running = RunningNode()
     batch = (1, -1, ((5, 0),)), b"\xc1", ()
-    running.tell("front-0", Frame(0, 0, 5, 0, (batch,), (0, 6)))
-    [failed] = [message for _, message in running.said() if isinstance(message, Failed)]
+    running.receive_from("front-0", Frame(0, 0, 5, 0, (batch,), (0, 6)))
+    [failed] = [message for _, message in running.sent_messages() if isinstance(message, Failed)]
     assert (failed.error, "msgpack" in failed.text) == ("MalformedMessage", True)
 
 
 def test_input_received_during_output_is_processed_without_new_messages() -> None:
-    running = Running()
+    running = RunningNode()
     owners = Owners(2, two_fronts.groups)
     ours = next(key for key in "abcdefgh" if owners.owners_of([key]) == [0])
     record = {"id": 1, "key": ours, "text": "x" * 9}
@@ -127,82 +127,86 @@ def test_input_received_during_output_is_processed_without_new_messages() -> Non
         batch = (1, -1, ((time, 0),)), pack_rows([record]), ()
         return Frame(0, 0, time, 0, (batch,), (time, time + 1))
 
-    running.tell("front-0", Promise(0, 0, 5, INFINITY))
-    running.tell("front-1", Promise(1, 0, INFINITY, INFINITY))
-    running.tell("front-0", frame(5))
-    [first] = [message for _, message in running.said() if isinstance(message, Bundle)]
-    running.tell("front-0", frame(6))
-    assert not [message for _, message in running.said() if isinstance(message, Bundle)]
-    running.tell("consumer", BundleStored("barrier-0", INCARNATION, first.t_last))
+    running.receive_from("front-0", Promise(0, 0, 5, INFINITY))
+    running.receive_from("front-1", Promise(1, 0, INFINITY, INFINITY))
+    running.receive_from("front-0", frame(5))
+    [first] = [message for _, message in running.sent_messages() if isinstance(message, Bundle)]
+    running.receive_from("front-0", frame(6))
+    assert not [message for _, message in running.sent_messages() if isinstance(message, Bundle)]
+    running.receive_from("consumer", BundleStored("barrier-0", INCARNATION, first.t_last))
     assert running.node.turn(), "the second bundle leaves"
     [second] = [decode(data)[1] for _, data in running.node.outbox]
     assert isinstance(second, Bundle)
     running.node.outbox.clear()
     assert elements() == 2
-    running.tell("front-0", frame(7))
-    running.said()
+    running.receive_from("front-0", frame(7))
+    running.sent_messages()
     assert elements() == 3
 
 
 # The consumer ---------------------------------------------------------------------------------
 
 
-class Delivering(Running):
-    """A node that makes one bundle of each record, and asks the consumer if it does not answer."""
+class DeliveringNode(RunningNode):
+    """Node that makes one bundle of each record; after a timeout it asks the consumer again."""
 
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.tell("front-1", Promise(1, 0, INFINITY, INFINITY))
+        self.receive_from("front-1", Promise(1, 0, INFINITY, INFINITY))
         self.next = 5
-        self.tell("front-0", Promise(0, 0, self.next, INFINITY))
+        self.receive_from("front-0", Promise(0, 0, self.next, INFINITY))
 
     def deliver(self) -> Bundle:
-        """The next bundle, on its way."""
+        """Let the node send its next bundle, and return it."""
         record = {"id": self.next, "key": OURS, "text": "x"}
         batch = (1, -1, ((self.next, 0),)), pack_rows([record]), ()
-        self.tell("front-0", Frame(0, 0, self.next, 0, (batch,), (self.next, self.next + 1)))
+        self.receive_from(
+            "front-0", Frame(0, 0, self.next, 0, (batch,), (self.next, self.next + 1))
+        )
         self.next += 1
-        return the(Bundle, self.said())
+        return only_message(Bundle, self.sent_messages())
 
-    def ask(self) -> FetchLast:
-        """Its question, once it has waited long enough."""
+    def await_question(self) -> FetchLast:
+        """Wait until the node asks the consumer, and return the question."""
         self.now += 2 * DELIVERY_RETRY_S
         self.node.tick(self.now)
-        return the(FetchLast, self.said())
+        return only_message(FetchLast, self.sent_messages())
 
     def answer(self, question: FetchLast, t_last: int) -> list[tuple[str, Message]]:
-        """Its messages after the consumer has answered with `t_last`."""
-        self.tell("consumer", LastBundle("barrier-0", INCARNATION, question.number, (), t_last, 0))
-        return self.said()
+        """Answer with `t_last`, and return the messages that the node then sends."""
+        self.receive_from(
+            "consumer", LastBundle("barrier-0", INCARNATION, question.number, (), t_last, 0)
+        )
+        return self.sent_messages()
 
     def stored(self, bundle: Bundle) -> None:
-        self.tell("consumer", BundleStored("barrier-0", INCARNATION, bundle.t_last))
+        self.receive_from("consumer", BundleStored("barrier-0", INCARNATION, bundle.t_last))
 
 
 OURS = next(key for key in "abcdefgh" if Owners(2, two_fronts.groups).owners_of([key]) == [0])
 
 
-def the(kind: type[M], said: list[tuple[str, Message]]) -> M:
-    """The only message of a kind."""
-    [found] = [message for _, message in said if isinstance(message, kind)]
+def only_message(kind: type[M], sent_messages: list[tuple[str, Message]]) -> M:
+    """Return the only message of a kind."""
+    [found] = [message for _, message in sent_messages if isinstance(message, kind)]
     return found
 
 
-def test_a_slow_answer_counts_though_the_question_was_repeated() -> None:
-    """Otherwise the answers of a consumer slower than `DELIVERY_RETRY_S` would never count."""
-    running = Delivering()
+def test_slow_answer_counts_after_the_question_was_repeated() -> None:
+    """If it did not count, a consumer slower than `DELIVERY_RETRY_S` could never answer."""
+    running = DeliveringNode()
     bundle = running.deliver()
-    asked = running.ask()
-    assert running.ask() == asked
+    asked = running.await_question()
+    assert running.await_question() == asked
     assert ("consumer", bundle) in running.answer(asked, -1)
 
 
-def test_a_consumer_that_has_lost_outputs_is_refused() -> None:
-    running = Delivering()
+def test_consumer_that_has_lost_outputs_is_rejected() -> None:
+    running = DeliveringNode()
     running.stored(running.deliver())
     running.deliver()
-    failed = the(Failed, running.answer(running.ask(), -1))
+    failed = only_message(Failed, running.answer(running.await_question(), -1))
     assert failed.error == "StateMismatch"
     assert "without outputs that it had stored" in failed.text
     assert not running.node.running
@@ -212,20 +216,20 @@ def test_a_consumer_that_has_lost_outputs_is_refused() -> None:
 
 
 def test_stopped_node_sends_only_goodbye() -> None:
-    running = Running()
-    running.tell("master", Stop("", "", ""))
+    running = RunningNode()
+    running.receive_from("master", Stop("", "", ""))
     assert running.node.ended
-    assert ("master", Goodbye("")) in said_at(running, 1.0)
-    running.tell("front-0", Promise(0, 0, 5, INFINITY))
+    assert ("master", Goodbye("")) in messages_at(running, 1.0)
+    running.receive_from("front-0", Promise(0, 0, 5, INFINITY))
     for now in (2.0, 3.0):
-        kinds = {type(message) for _, message in said_at(running, now)}
+        kinds = {type(message) for _, message in messages_at(running, now)}
         assert Goodbye in kinds
         assert Hello not in kinds
 
 
-def said_at(running: Running, now: float) -> list[tuple[str, Message]]:
+def messages_at(running: RunningNode, now: float) -> list[tuple[str, Message]]:
     running.node.tick(now)
-    return running.said()
+    return running.sent_messages()
 
 
 @pytest.mark.parametrize("begin", [NOW_US, 1], ids=["live", "file"])

@@ -1,5 +1,7 @@
-"""How an incarnation of a node begins: jobs for the disk, questions to the consumer, and readiness.
-A newer incarnation cancels one that is beginning."""
+"""Start of an incarnation of a node: loading the snapshot, asking the consumer, and readiness.
+
+A newer incarnation cancels one that is starting.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,8 @@ M = TypeVar("M", bound=Message)
 EMPTY = Loaded(b"", [])
 
 
-class Beginning:
-    """Node 0 of two, which has no message yet."""
+class StartingNode:
+    """Node 0 of two, which has not received a message yet."""
 
     def __init__(self, name: str = "exactly-once", pace: TurnBudget | None = None) -> None:
         ids = count(1)
@@ -53,7 +55,7 @@ class Beginning:
         self.now = 0.0
 
     def recover(self, incarnation: int, number: int = 0, start: int = 0) -> LoadSnapshot:
-        """The master begins an incarnation. Returns the job that loads."""
+        """Begin an incarnation as the master does, and return the job that loads the snapshot."""
         self.tell("master", incarnation, Recover(incarnation, number, 0, start, ()))
         [job], self.node.jobs = self.node.jobs, []
         assert isinstance(job, LoadSnapshot)
@@ -65,8 +67,8 @@ class Beginning:
         )
 
     def question(self) -> FetchLast:
-        """Its only question to the consumer."""
-        [question] = self.said(FetchLast)
+        """Return the node's only question to the consumer."""
+        [question] = self.sent_messages(FetchLast)
         return question
 
     def answer(self, question: FetchLast, t_last: int = NO_T_LAST) -> None:
@@ -76,39 +78,41 @@ class Beginning:
     def ready(self) -> bool:
         return self.node.ready
 
-    def later(self, seconds: float) -> None:
+    def pass_time(self, seconds: float) -> None:
         self.now += seconds
         self.node.now = self.now
         self.node.tick(self.now)
 
-    def said(self, kind: type[M]) -> list[M]:
-        """The messages of a kind that it has sent since the last call."""
+    def sent_messages(self, kind: type[M]) -> list[M]:
+        """Return the messages of a kind sent since the last call."""
         found = [decode(data)[1] for _, data in self.node.outbox]
         self.node.outbox.clear()
         return [message for message in found if isinstance(message, kind)]
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_it_is_ready_once_its_consumer_has_answered(name: str) -> None:
-    beginning = Beginning(name)
+def test_node_is_ready_once_its_consumer_has_answered(name: str) -> None:
+    beginning = StartingNode(name)
     job = beginning.recover(1)
-    beginning.later(2 * DELIVERY_RETRY_S)
-    assert not beginning.said(FetchLast), "nothing is known yet that it could be asked about"
+    beginning.pass_time(2 * DELIVERY_RETRY_S)
+    assert not beginning.sent_messages(FetchLast), (
+        "the node has no snapshot yet, so it has nothing to ask"
+    )
     beginning.node.on_job_done(job, EMPTY)
     question = beginning.question()
     assert question.incarnation == 1
     assert not beginning.ready()
-    beginning.later(2 * DELIVERY_RETRY_S)
-    assert beginning.said(FetchLast) == [question], "it is asked again"
+    beginning.pass_time(2 * DELIVERY_RETRY_S)
+    assert beginning.sent_messages(FetchLast) == [question], "it asks again"
     beginning.answer(question)
     assert beginning.ready()
-    assert [hello.ready for hello in beginning.said(Hello)] == [1]
-    beginning.later(2 * DELIVERY_RETRY_S)
-    assert not beginning.said(FetchLast), "it owes no answer"
+    assert [hello.ready for hello in beginning.sent_messages(Hello)] == [1]
+    beginning.pass_time(2 * DELIVERY_RETRY_S)
+    assert not beginning.sent_messages(FetchLast), "it has no question that needs an answer"
 
 
 def test_unsolicited_consumer_answer_is_ignored() -> None:
-    beginning = Beginning()
+    beginning = StartingNode()
     beginning.recover(1)
     beginning.answer(FetchLast("barrier-0", 1, (0, 63), "", 0))
     assert not beginning.ready()
@@ -127,31 +131,31 @@ def test_unsolicited_consumer_answer_is_ignored() -> None:
 def test_node_reports_unloadable_snapshot_until_another_is_assigned(
     result: object,
 ) -> None:
-    beginning = Beginning()
+    beginning = StartingNode()
     beginning.node.on_job_done(beginning.recover(1, number=4), result)
-    assert [(m.incarnation, m.number) for m in beginning.said(Unloadable)] == [(1, 4)]
-    beginning.later(1.0)
-    assert len(beginning.said(Unloadable)) == 1, "it may have been lost"
+    assert [(m.incarnation, m.number) for m in beginning.sent_messages(Unloadable)] == [(1, 4)]
+    beginning.pass_time(1.0)
+    assert len(beginning.sent_messages(Unloadable)) == 1, "the report may have been lost"
     job = beginning.recover(2, number=3)
-    beginning.later(1.0)
-    assert not beginning.said(Unloadable)
+    beginning.pass_time(1.0)
+    assert not beginning.sent_messages(Unloadable)
     beginning.node.on_job_done(job, EMPTY)
-    assert len(beginning.said(FetchLast)) == 1
+    assert len(beginning.sent_messages(FetchLast)) == 1
 
 
-def test_a_consumer_that_lacks_outputs_stops_the_run() -> None:
-    beginning = Beginning("two-phase")
+def test_consumer_that_lacks_outputs_fails_the_run() -> None:
+    beginning = StartingNode("two-phase")
     beginning.node.on_job_done(beginning.recover(1, number=4), Loaded(pack((3, ())), [], 4))
     beginning.answer(beginning.question(), t_last=2)
-    [failed] = beginning.said(Failed)
+    [failed] = beginning.sent_messages(Failed)
     assert failed.error == "StateMismatch"
     assert not beginning.ready()
 
 
 def test_restore_spans_turns_and_is_cancelled_by_a_newer_incarnation() -> None:
-    """Every look at the clock finds that the turn is over."""
+    """A turn ends at each reading of the clock."""
     times = count()
-    beginning = Beginning(pace=TurnBudget(make_plan(two_fronts), lambda: float(next(times))))
+    beginning = StartingNode(pace=TurnBudget(make_plan(two_fronts), lambda: float(next(times))))
     [operator] = beginning.node.pipeline.tables
     chains = [encode_chunk(operator, "ids", [(key, None, key)]) for key in "abc"]
     stored = Loaded(b"", chains)
@@ -161,11 +165,11 @@ def test_restore_spans_turns_and_is_cancelled_by_a_newer_incarnation() -> None:
         return {key: list(table.states(key)[0].slots()) for key in table}
 
     def asked() -> list[int]:
-        """The incarnation in which the consumer is asked, once all is restored."""
+        """Return the incarnation in which the node asks the consumer, after it has restored all."""
         turns = 0
-        while not (questions := beginning.said(FetchLast)):
+        while not (questions := beginning.sent_messages(FetchLast)):
             turns += 1
-            assert loaded() == {}, "nothing is used before it is whole"
+            assert loaded() == {}, "nothing is used before it is complete"
             beginning.node.turn()
         assert turns >= len(chains)
         assert loaded() == {key: [(None, key)] for key in "abc"}
@@ -176,7 +180,7 @@ def test_restore_spans_turns_and_is_cancelled_by_a_newer_incarnation() -> None:
     beginning.node.on_job_done(beginning.recover(2), stored)
     assert beginning.node.turn()
     job = beginning.recover(3)
-    assert not beginning.node.turn(), "nothing is left of what was being restored"
+    assert not beginning.node.turn(), "nothing of the cancelled restore remains"
     beginning.node.on_job_done(job, stored)
     assert asked() == [3]
 

@@ -1,4 +1,4 @@
-"""A node of the next layout gets the state of its keys from the nodes of this one."""
+"""A node of the next layout copies the state of its keys from nodes of the current one."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def node(index: int) -> Node:
     )
 
 
-class Pair:
-    """A node that gives, and one that joins; their messages, and their disks."""
+class TransferPair:
+    """A serving node and a joining node, with their messages and disks."""
 
     def __init__(self) -> None:
         self.stores = {name: PartStore(MemoryKeyValue(name), flow) for name in ("node-0", "node-2")}
@@ -74,10 +74,10 @@ class Pair:
     def join(self, number: int, epoch: int = 1) -> None:
         message = Join(LAYOUT, number, 1, (("node-0", "at node-0"),))
         self.nodes["node-2"].receive(encode(("master", 0, epoch), message))
-        self.go()
+        self.run_until_idle()
 
-    def go(self) -> None:
-        """Until nobody has anything to do."""
+    def run_until_idle(self) -> None:
+        """Run until no node has work left."""
         busy = True
         while busy:
             busy = False
@@ -113,11 +113,11 @@ class Pair:
     def wait(self, seconds: float) -> None:
         self.now += seconds
         self.nodes["node-2"].tick(self.now)
-        self.go()
+        self.run_until_idle()
 
     @property
-    def has(self) -> list[int]:
-        """The snapshots that the node has said it has."""
+    def reported_snapshots(self) -> list[int]:
+        """Return the snapshots that the joining node has reported as complete."""
         found = [message.number for message in self.messages if isinstance(message, Joined)]
         return list(dict.fromkeys(found))
 
@@ -126,7 +126,7 @@ class Pair:
         self.nodes["node-2"].receive(encode(("master", 2, 1), recover))
 
     def check(self) -> None:
-        """The node has the state of its keys, in the assembly that it is going to run."""
+        """Check that the joining node's pipeline has the state of its keys."""
         table = self.nodes["node-2"].pipeline.tables["keep"]
         found = {str(key): dict(table.states(key)[0].slots()) for key in table}
         assert {key: value for key, [value] in ((k, v.values()) for k, v in found.items())} == {
@@ -135,18 +135,18 @@ class Pair:
 
 
 @pytest.fixture
-def pair() -> Pair:
-    made = Pair()
+def pair() -> TransferPair:
+    made = TransferPair()
     made.snapshot(1, dict.fromkeys(KEYS, "first"))
     made.snapshot(2, dict.fromkeys(KEYS[::3], "second"))
     return made
 
 
-def test_joining_node_follows_snapshots_and_starts_from_the_last(pair: Pair) -> None:
+def test_joining_node_follows_snapshots_and_starts_from_the_last(pair: TransferPair) -> None:
     pair.join(2)
     pair.snapshot(3, {KEYS[0]: "third", KEYS[1]: "third"})
     pair.join(3)
-    assert pair.has == [2, 3]
+    assert pair.reported_snapshots == [2, 3]
     pair.recover(3, 100)
     assert not any(isinstance(job, LoadSnapshot) for job in pair.nodes["node-2"].jobs)
     pair.check()
@@ -155,45 +155,45 @@ def test_joining_node_follows_snapshots_and_starts_from_the_last(pair: Pair) -> 
     assert (barrier.name, barrier.delivered) == ("barrier-2", 100)
 
 
-def test_restarted_joining_node_loads_transferred_state_from_disk(pair: Pair) -> None:
+def test_restarted_joining_node_loads_transferred_state_from_disk(pair: TransferPair) -> None:
     pair.join(2)
     pair.snapshot(3, dict.fromkeys(KEYS[::7], "third"))
     pair.join(3)
-    pair.nodes["node-2"] = node(2)  # another process
+    pair.nodes["node-2"] = node(2)  # a new process
     pair.recover(3, 100)
     assert any(isinstance(job, LoadSnapshot) for job in pair.nodes["node-2"].jobs)
-    pair.go()
+    pair.run_until_idle()
     pair.check()
 
 
-def test_damaged_transfer_is_fetched_again(pair: Pair) -> None:
+def test_damaged_transfer_is_fetched_again(pair: TransferPair) -> None:
     pair.damage = b"?"
     pair.join(2)
-    assert pair.has == []
+    assert pair.reported_snapshots == []
     assert "of node-0 is damaged" in pair.nodes["node-2"].obstacle
     pair.wait(RETRY_AFTER_S)
-    assert (pair.has, pair.nodes["node-2"].obstacle) == ([2], "")
+    assert (pair.reported_snapshots, pair.nodes["node-2"].obstacle) == ([2], "")
     pair.recover(2, 100)
     pair.check()
 
 
-def test_transfer_restarts_if_its_snapshot_was_compacted(pair: Pair) -> None:
+def test_transfer_restarts_if_its_snapshot_was_compacted(pair: TransferPair) -> None:
     pair.join(2)
     for number in range(3, 40):
         pair.snapshot(number, {KEYS[number]: number})
     pair.stores["node-0"].execute_job(MergeParts(39, 38))
     pair.join(39)
     pair.wait(RETRY_AFTER_S)
-    assert pair.has == [2, 39]
+    assert pair.reported_snapshots == [2, 39]
     pair.recover(39, 100)
     pair.check()
 
 
-def test_join_from_an_older_master_does_not_clear_the_store(pair: Pair) -> None:
+def test_join_from_an_older_master_does_not_clear_the_store(pair: TransferPair) -> None:
     pair.join(2, epoch=5)
-    pair.nodes["node-2"] = node(2)  # another process, which knows of no master
+    pair.nodes["node-2"] = node(2)  # a new process, which knows of no master
     pair.messages.clear()
     pair.join(2, epoch=4)
     pair.wait(RETRY_AFTER_S)
-    assert pair.has == []
-    assert pair.stores["node-2"].read_snapshot(2).segments, "it may be that of the run by now"
+    assert pair.reported_snapshots == []
+    assert pair.stores["node-2"].read_snapshot(2).segments, "the store may belong to the run by now"

@@ -1,4 +1,4 @@
-"""The master hears late, in few messages, the same as the nodes hear at once."""
+"""The master gets the same progress as the nodes, later and in fewer messages."""
 
 from random import Random
 
@@ -57,7 +57,7 @@ def test_report_to_master_is_delayed_but_immediate_under_load() -> None:
     assert mine.send_by == float("inf")
 
 
-def test_the_master_learns_the_largest_time_that_was_delivered() -> None:
+def test_report_contains_the_largest_delivered_time() -> None:
     mine = tracking()
     mine.deliver(7, roots=1, now=1.0)
     mine.deliver(3, roots=1, now=1.0)
@@ -67,7 +67,7 @@ def test_the_master_learns_the_largest_time_that_was_delivered() -> None:
 
 
 def test_node_does_not_track_frontiers_without_ordering() -> None:
-    """Other nodes do not acknowledge work to such a node: its cells would never become zero."""
+    """Other nodes send such a node no acknowledgements: its cells would never become zero."""
     mine = tracking("none")
     mine.acks.add(1, 4, 99)
     mine.end_turn(now=0.0)
@@ -77,7 +77,7 @@ def test_node_does_not_track_frontiers_without_ordering() -> None:
 
 
 def test_outputs_are_final_without_the_last_stage_of_others() -> None:
-    """Node 1 has acknowledged the first stage up to time 3, but not yet its own last stage."""
+    """Node 1 has acknowledged the first stage up to time 3, but not its own last stage."""
     sent = ((0, 0, 4),)
     mine, buffered = tracking(), tracking(ordering="buffered")
     for node in (mine, buffered):
@@ -85,5 +85,5 @@ def test_outputs_are_final_without_the_last_stage_of_others() -> None:
         node.tracker.acknowledge(((1, 2, 77),), sent)
         assert node.update_frontiers(0.0)
     assert mine.final_outputs(INFINITY) == 4
-    assert mine.final_outputs(3) == 3, "something of time 3 waits here"
+    assert mine.final_outputs(3) == 3, "an element of time 3 waits at this node"
     assert buffered.final_outputs(INFINITY) == 2

@@ -1,4 +1,4 @@
-"""How long watermarks have not moved, over the incarnations of a node."""
+"""Time since watermarks last moved, across incarnations of a node."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_replay_does_not_count_as_movement() -> None:
     clock.record(0, 1, 100)
     clock.complete(2)
     found.append(monitor.sources(clock, 11.0))
-    again = Clock([5, None, 0])  # of the next incarnation
+    again = Clock([5, None, 0])  # the next incarnation
     found.append(monitor.sources(again, 12.0))
     again.record(0, 1, 100)
     again.record(2, 2, IDLE)

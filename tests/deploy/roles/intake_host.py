@@ -1,7 +1,7 @@
-"""A front's host without a front, in a thread, in steps, or in a process that can be killed.
+"""Host of a front, without the front: in a thread, in steps, or in a process that can be killed.
 
-The process is ``python -m tests.deploy.intake_host DIRECTORY ADDRESS``: it takes records, reads
-and stores them until it is killed, or the one that started it is gone.
+The process is ``python -m tests.deploy.roles.intake_host DIRECTORY ADDRESS``: it receives, reads
+and stores records until it is killed, or its parent has exited.
 """
 
 import os
@@ -29,12 +29,12 @@ SOON_S = 5.0
 
 
 def label_clock_us() -> int:
-    """The wall clock."""
+    """Return the time of the wall clock."""
     return time_ns() // 1000
 
 
 class Reader(Role):
-    """Reads what a front would read: everything, at once, as long as it wants to."""
+    """Role that reads all available records at once, as a front would, while `reading` is set."""
 
     def __init__(self, source: ReceivedSource) -> None:
         super().__init__("reader")
@@ -49,8 +49,8 @@ class Reader(Role):
         return False
 
 
-class Host:
-    """A runtime with an intake and a reader."""
+class IntakeHost:
+    """Runtime with an intake and a reader."""
 
     def __init__(
         self, directory: Path, address: str, window: int = 4096, keys: Keys | None = None
@@ -69,16 +69,16 @@ class Host:
         )
 
     def close(self) -> None:
-        """Release everything."""
+        """Close sockets and files."""
         self.runtime.close(linger_ms=0)
         self.intake.close(linger_ms=0)
         self.log.close()
 
 
-class Running:
-    """A host in a thread. A context manager."""
+class HostThread:
+    """Host that runs in a thread. A context manager."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: IntakeHost) -> None:
         self.host = host
         self._stop = False
         self._thread = threading.Thread(target=self._run)
@@ -101,10 +101,10 @@ class Running:
             self.host.runtime.step(wait_s=0.02)
 
 
-class Wire:
-    """A producer that says exactly what it is told, and a host that takes its turns meanwhile."""
+class RawProducer:
+    """Producer that sends exactly the given messages; the host takes turns meanwhile."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: IntakeHost) -> None:
         self.host = host
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
@@ -121,20 +121,20 @@ class Wire:
     ) -> None:
         self.context.destroy(linger=0)
 
-    def say(self, kind: IntakeKind, producer: str, session: int, *rest: object) -> None:
+    def send(self, kind: IntakeKind, producer: str, session: int, *rest: object) -> None:
         self.socket.send(pack((MAGIC, kind, producer, session, *rest)))
 
-    def hear(self) -> tuple[IntakeKind, int, int]:
-        """The next answer: kind, session, acknowledged.
+    def receive(self) -> tuple[IntakeKind, int, int]:
+        """Return the next answer: kind, session, acknowledged.
 
-        One that acknowledges nothing yet is a sign of life, if the disk takes a second.
+        Skip keep-alives, which acknowledge nothing and are sent if the disk takes a second.
         """
-        while (heard := self.hear_all()[:3])[0] is IntakeKind.ACK and heard[2] == 0:
+        while (heard := self.receive_all_fields()[:3])[0] is IntakeKind.ACK and heard[2] == 0:
             pass
         return heard
 
-    def hear_all(self) -> IntakeReply:
-        """The next answer."""
+    def receive_all_fields(self) -> IntakeReply:
+        """Return the next answer with all its fields."""
         self.until(lambda: bool(self.socket.poll(0)))
         return decode_answer(self.socket.recv())
 
@@ -142,17 +142,17 @@ class Wire:
         """Let the host run until a condition holds."""
         deadline = monotonic() + SOON_S
         while not condition():
-            assert monotonic() < deadline, "nothing came"
+            assert monotonic() < deadline, "no answer arrived"
             self.host.runtime.step(wait_s=0.005)
 
 
 def stored(log: InputLog) -> list[tuple[str, int, object]]:
-    """All that a log holds."""
+    """Return all entries of a log."""
     return [(entry.producer, entry.sequence, unpack(entry.data)) for entry in log.read(0)]
 
 
-class Killed:
-    """A host in a process of its own. A context manager."""
+class HostProcess:
+    """Host in its own process, which a test can kill. A context manager."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -171,7 +171,7 @@ class Killed:
         )
 
     def kill(self) -> None:
-        """With signal 9."""
+        """Kill the process with signal 9."""
         self.process.kill()
         self.process.wait()
 
@@ -189,4 +189,4 @@ class Killed:
 
 if __name__ == "__main__":
     parent = os.getppid()
-    Host(Path(sys.argv[1]), sys.argv[2]).runtime.run(lambda: os.getppid() != parent)
+    IntakeHost(Path(sys.argv[1]), sys.argv[2]).runtime.run(lambda: os.getppid() != parent)

@@ -1,4 +1,4 @@
-"""The consumer server: stores once what a barrier's newest incarnation sends, and says so."""
+"""Consumer server: stores each bundle of a barrier's newest incarnation once, and confirms it."""
 
 import logging
 
@@ -31,8 +31,8 @@ from driftline.engine.wire.messages import (
 from tests.connectors.sinks.bundles import BARRIER, GROUPS, items, stream
 
 
-class Failing(MemoryConsumer):
-    """A consumer that fails as it is told."""
+class FailingConsumer(MemoryConsumer):
+    """Consumer that fails with a given error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,20 +53,20 @@ class Failing(MemoryConsumer):
         self.closed += 1
 
 
-class Dialogue:
-    """A server, what it keeps, and what it says."""
+class ConsumerDialogue:
+    """A server with its consumer and its answers."""
 
     def __init__(self) -> None:
-        self.consumer = Failing()
+        self.consumer = FailingConsumer()
         self.made: list[str] = []
         self.server = ConsumerServer(self.make)
 
-    def make(self, barrier: str) -> Failing:
+    def make(self, barrier: str) -> FailingConsumer:
         self.made.append(barrier)
         return self.consumer
 
-    def say(self, message: Message, sender: str = "node-0") -> list[tuple[str, Message]]:
-        """Its answers to a message."""
+    def send(self, message: Message, sender: str = "node-0") -> list[tuple[str, Message]]:
+        """Send a message and return the answers."""
         self.server.receive(encode(MessageHeader(sender, 1, 0), message))
         answers = [(to, decode(data)[1]) for to, data in self.server.outbox]
         self.server.outbox.clear()
@@ -74,13 +74,13 @@ class Dialogue:
 
 
 @pytest.fixture
-def dialogue() -> Dialogue:
-    """A server that nobody has asked yet."""
-    return Dialogue()
+def dialogue() -> ConsumerDialogue:
+    """Provide a server without earlier messages."""
+    return ConsumerDialogue()
 
 
 NUMBER = 7
-"""Of a question: it comes back with the answer."""
+"""Number of a question; the answer repeats it."""
 
 
 def ask(
@@ -93,64 +93,66 @@ def stored(bundle: Bundle) -> list[tuple[str, Message]]:
     return [("node-0", BundleStored(bundle.barrier, bundle.incarnation, bundle.t_last))]
 
 
-def test_new_barrier_gets_an_empty_last_bundle(dialogue: Dialogue) -> None:
+def test_new_barrier_gets_an_empty_last_bundle(dialogue: ConsumerDialogue) -> None:
     answer = LastBundle(BARRIER, 3, NUMBER, (), -1, 0)
-    assert dialogue.say(ask(3), "node-5") == [("node-5", answer)]
+    assert dialogue.send(ask(3), "node-5") == [("node-5", answer)]
     assert dialogue.server.addresses == {"node-5": "ipc://a"}
 
 
-def test_stored_bundles_are_confirmed_and_reported_as_last(dialogue: Dialogue) -> None:
+def test_stored_bundles_are_confirmed_and_reported_as_last(dialogue: ConsumerDialogue) -> None:
     bundles = stream(5)
-    dialogue.say(ask(1))
+    dialogue.send(ask(1))
     for bundle in bundles:
-        assert dialogue.say(bundle) == stored(bundle)
+        assert dialogue.send(bundle) == stored(bundle)
     assert dialogue.consumer.items == items(bundles)
     last = bundles[-1]
     answer = LastBundle(BARRIER, 2, 0, last.blobs, last.t_last, last.checksum)
-    assert dialogue.say(ask(2, number=0)) == [("node-0", answer)]
+    assert dialogue.send(ask(2, number=0)) == [("node-0", answer)]
 
 
-def test_a_repetition_is_confirmed_and_not_stored(dialogue: Dialogue) -> None:
+def test_repeated_bundle_is_confirmed_and_not_stored_again(dialogue: ConsumerDialogue) -> None:
     first, second = stream(3)[1:]
-    dialogue.say(ask(1))
+    dialogue.send(ask(1))
     for bundle in (first, first, second, second, first):
-        assert dialogue.say(bundle) == stored(bundle)
+        assert dialogue.send(bundle) == stored(bundle)
     assert dialogue.consumer.items == items([first, second])
 
 
-def test_a_bundle_of_an_earlier_incarnation_is_ignored(dialogue: Dialogue) -> None:
+def test_bundle_of_an_earlier_incarnation_is_ignored(dialogue: ConsumerDialogue) -> None:
     first, second = stream(3)[1:]
-    dialogue.say(ask(1))
-    dialogue.say(first)
-    dialogue.say(ask(2))
-    assert dialogue.say(second) == []
-    assert dialogue.say(replace(second, incarnation=2)) == stored(replace(second, incarnation=2))
+    dialogue.send(ask(1))
+    dialogue.send(first)
+    dialogue.send(ask(2))
+    assert dialogue.send(second) == []
+    assert dialogue.send(replace(second, incarnation=2)) == stored(replace(second, incarnation=2))
     assert dialogue.consumer.items == items([first, second])
 
 
-def test_restarted_server_ignores_bundles_before_a_fetch_request(dialogue: Dialogue) -> None:
-    bundle = stream(2)[1]
-    assert dialogue.say(bundle) == []
-    assert dialogue.consumer.items == []
-    dialogue.say(ask(1))
-    assert dialogue.say(bundle) == stored(bundle)
-
-
-def test_an_unavailable_consumer_is_logged_once_and_asked_again(
-    dialogue: Dialogue, caplog: pytest.LogCaptureFixture
+def test_restarted_server_ignores_bundles_before_a_fetch_request(
+    dialogue: ConsumerDialogue,
 ) -> None:
     bundle = stream(2)[1]
-    dialogue.say(ask(1))
+    assert dialogue.send(bundle) == []
+    assert dialogue.consumer.items == []
+    dialogue.send(ask(1))
+    assert dialogue.send(bundle) == stored(bundle)
+
+
+def test_unavailable_consumer_is_logged_once_and_retried(
+    dialogue: ConsumerDialogue, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = stream(2)[1]
+    dialogue.send(ask(1))
     dialogue.consumer.error = Unavailable("disk full")
     with caplog.at_level(logging.WARNING, "driftline"):
         for _ in range(3):
             delayed = [("node-0", Delayed(BARRIER, 1, "disk full"))]
-            assert dialogue.say(bundle) == delayed
-            assert dialogue.say(ask(1)) == delayed
-            dialogue.say(ask(1, "../of-nobody"), "node-1")
+            assert dialogue.send(bundle) == delayed
+            assert dialogue.send(ask(1)) == delayed
+            dialogue.send(ask(1, "../of-nobody"), "node-1")
         dialogue.consumer.error = None
-        assert dialogue.say(ask(1)) == [("node-0", LastBundle(BARRIER, 1, NUMBER, (), -1, 0))]
-    assert dialogue.say(bundle) == stored(bundle)
+        assert dialogue.send(ask(1)) == [("node-0", LastBundle(BARRIER, 1, NUMBER, (), -1, 0))]
+    assert dialogue.send(bundle) == stored(bundle)
     about = [text for text in caplog.messages if text.startswith(BARRIER)]
     assert about == [
         "barrier-0: disk full; retrying",
@@ -159,12 +161,14 @@ def test_an_unavailable_consumer_is_logged_once_and_asked_again(
 
 
 @pytest.mark.parametrize("error", [PayloadError("sink 'x' cannot"), StateMismatch("another flow")])
-def test_permanent_consumer_error_fails_the_run(dialogue: Dialogue, error: DriftlineError) -> None:
-    dialogue.say(ask(1))
+def test_permanent_consumer_error_fails_the_run(
+    dialogue: ConsumerDialogue, error: DriftlineError
+) -> None:
+    dialogue.send(ask(1))
     dialogue.consumer.error = error
     failed = Failed(1, type(error).__name__, str(error))
-    assert dialogue.say(stream(1)[0]) == [("node-0", failed)]
-    assert dialogue.say(ask(2), "node-3") == [("node-3", replace(failed, incarnation=2))]
+    assert dialogue.send(stream(1)[0]) == [("node-0", failed)]
+    assert dialogue.send(ask(2), "node-3") == [("node-3", replace(failed, incarnation=2))]
     assert dialogue.server.addresses["node-3"] == "ipc://a"
 
 
@@ -180,11 +184,11 @@ def test_permanent_consumer_error_fails_the_run(dialogue: Dialogue, error: Drift
         Bundle(BARRIER, 1, GROUPS, (7,), 1, 0),  # type: ignore[arg-type]
     ],
 )
-def test_other_messages_are_malformed(dialogue: Dialogue, message: Message) -> None:
-    dialogue.say(ask(1))
-    assert dialogue.say(message) == []
+def test_other_messages_are_malformed(dialogue: ConsumerDialogue, message: Message) -> None:
+    dialogue.send(ask(1))
+    assert dialogue.send(message) == []
     assert dialogue.server.malformed == 1
-    with pytest.raises(MalformedMessage):  # where it is read, or where it is dealt with
+    with pytest.raises(MalformedMessage):  # when it is decoded, or when it is handled
         dialogue.server.handle("node-0", decode(encode(MessageHeader("node-0", 1, 0), message))[1])
     assert dialogue.consumer.items == []
 
@@ -193,7 +197,7 @@ def test_dead_letters_are_logged_without_further_bundles(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     letters = DeadLetters("out/dead-letters")
-    server = ConsumerServer(lambda barrier: Failing(), letters)
+    server = ConsumerServer(lambda barrier: FailingConsumer(), letters)
     for now in (1.0, 1.1, 1.2):
         letters.add_bad_records(now, [BadRecord(7, "in.jsonl", "no JSON", "x")])
     now = 1.2

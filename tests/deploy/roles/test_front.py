@@ -1,4 +1,4 @@
-"""A front: labels, replays, its window, and what it holds back."""
+"""Front: labels, replays, the in-flight window, and limits on what it sends."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ FLOW = Flow("front")
 FLOW.source("in").sink()
 
 
-class Talk:
-    """A front that was started, and its master."""
+class StartedFront:
+    """A started front and its master."""
 
     def __init__(self, records: list[object], mode: str, *, keeps_bad: bool) -> None:
         self.aside: list[BadRecord] = []
@@ -61,11 +61,11 @@ class Talk:
     def set_aside(self, records: Sequence[BadRecord]) -> None:
         self.aside += records
 
-    def tell(self, message: Message) -> None:
+    def receive_from_master(self, message: Message) -> None:
         self.number += 1
         self.front.receive(encode(MessageHeader("master", 1, self.number), message))
 
-    def said(self) -> list[Message]:
+    def sent_messages(self) -> list[Message]:
         while self.front.turn():
             pass
         outbox, self.front.outbox = self.front.outbox, []
@@ -76,59 +76,63 @@ def bad(time: int, *, ends: bool = False) -> BadRecord:
     return BadRecord(time, "a file", "torn", "{", ends_input=ends)
 
 
-def passed(said: list[Message]) -> list[int]:
-    """The times up to which the front has promised to have sent all, but for its end."""
-    times = [message.until for message in said if isinstance(message, Promise)]
-    times += [message.interval[1] for message in said if isinstance(message, Frame)]
+def covered_times(sent_messages: list[Message]) -> list[int]:
+    """Return the times that the front's promises and frames cover, without the end of the input."""
+    times = [message.until for message in sent_messages if isinstance(message, Promise)]
+    times += [message.covers[1] for message in sent_messages if isinstance(message, Frame)]
     return [time for time in times if time < INFINITY]
 
 
 @pytest.mark.parametrize("breaks_off", [False, True])
 @pytest.mark.parametrize("mode", ["exactly-once", "two-phase"])
 def test_run_fails_at_a_fatal_record_once_all_before_it_is_delivered(
-    mode: str, breaks_off: bool
+    mode: str, input_is_broken: bool
 ) -> None:
-    """A bad record that is not set aside, or the place where an input breaks off."""
-    talk = Talk(["a", "b", bad(3, ends=breaks_off), "d"], mode, keeps_bad=breaks_off)
-    said = talk.said()
-    assert max(passed(said)) == 3
-    assert not [message for message in said if isinstance(message, Promise) and message.until > 3]
+    """A bad record is fatal if it is not set aside, or if the input is broken from there on."""
+    started = StartedFront(
+        ["a", "b", bad(3, ends=input_is_broken), "d"], mode, keeps_bad=input_is_broken
+    )
+    sent_messages = started.sent_messages()
+    assert max(covered_times(sent_messages)) == 3
+    assert not [
+        message for message in sent_messages if isinstance(message, Promise) and message.until > 3
+    ]
     for delivered, errors in ((2, []), (3, ["a file, record 3: torn"]), (3, [])):
-        talk.tell(Progress(delivered, delivered))
-        assert [each.text for each in talk.said() if isinstance(each, Failed)] == errors
-    assert talk.aside == []
+        started.receive_from_master(Progress(delivered, delivered))
+        assert [each.text for each in started.sent_messages() if isinstance(each, Failed)] == errors
+    assert started.aside == []
 
 
 @pytest.mark.parametrize("last", ["good", "bad"])
-def test_a_bad_record_is_passed_with_the_next_good_one(last: str) -> None:
+def test_bad_record_is_covered_with_the_next_good_one(last: str) -> None:
     records = ["a", bad(2), *(["c"] if last == "good" else [])]
-    talk = Talk(records, "exactly-once", keeps_bad=True)
-    said = talk.said()
-    assert [record.time for record in talk.aside] == [2]
-    assert max(passed(said)) == (4 if last == "good" else 2)
-    ends = [message for message in said if isinstance(message, Promise)]
+    started = StartedFront(records, "exactly-once", keeps_bad=True)
+    sent_messages = started.sent_messages()
+    assert [record.time for record in started.aside] == [2]
+    assert max(covered_times(sent_messages)) == (4 if last == "good" else 2)
+    ends = [message for message in sent_messages if isinstance(message, Promise)]
     assert ends[-1].until == INFINITY
 
 
 def test_committed_snapshot_stores_the_input_fingerprint() -> None:
-    talk = Talk(["a", "b", "c"], "exactly-once", keeps_bad=False)
-    talk.said()
-    talk.tell(Committed(1, 0, 0, 3))
-    (job,) = talk.front.jobs
+    started = StartedFront(["a", "b", "c"], "exactly-once", keeps_bad=False)
+    started.sent_messages()
+    started.receive_from_master(Committed(1, 0, 0, 3))
+    (job,) = started.front.jobs
     assert isinstance(job, StoreUsed)
     VerifiedSource(ListSource(["a", "b", "x", "y"]), job.fingerprint).check()
     assert (job.fingerprint.until, job.fingerprint.last) == (3, 2)
-    again = Talk(["a"], "none", keeps_bad=False)
-    again.said()
-    again.tell(Committed(1, 0, 0, 2))
-    assert again.front.jobs == [], "without replay every call reads all"
+    again = StartedFront(["a"], "none", keeps_bad=False)
+    again.sent_messages()
+    again.receive_from_master(Committed(1, 0, 0, 2))
+    assert again.front.jobs == [], "without replay, each call reads all records"
 
 
 SIZE = 1_000_000
 
 
-class Sending:
-    """A front with large records, by itself; `sent`: the bytes of its frames."""
+class FrontWithLargeRecords:
+    """A front with large records, without other roles; `sent`: sizes of its frames in bytes."""
 
     def __init__(self, records: int, live: bool, name: str) -> None:
         flow = Flow("large")
@@ -144,12 +148,12 @@ class Sending:
         self.sent: list[int] = []
         self.last_sequence = 0
 
-    def tell(self, message: Message) -> None:
+    def receive_from_master(self, message: Message) -> None:
         self.last_sequence += 1
         self.front.receive(encode(MessageHeader("master", 1, self.last_sequence), message))
 
-    def go(self) -> None:
-        """Let it send as much as it may."""
+    def send_all(self) -> None:
+        """Let the front send as much as its window allows."""
         more = True
         while more:
             more = self.front.turn()
@@ -161,48 +165,48 @@ class Sending:
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("name", ["exactly-once", "two-phase", "none"])
 def test_window_limits_large_records_by_bytes(live: bool, name: str) -> None:
-    sending = Sending(80, live, name)
-    sending.go()
+    sending = FrontWithLargeRecords(80, live, name)
+    sending.send_all()
     assert WINDOW_BYTES <= sum(sending.sent) < WINDOW_BYTES + 2 * SIZE
     assert max(sending.sent) < BATCH_BYTES + 2 * SIZE
     first = len(sending.sent)
     sending.front.receive(encode(MessageHeader("master", 1, 1), Progress(11, 11)))
-    sending.go()
+    sending.send_all()
     assert 9 * SIZE < sum(sending.sent[first:]) < 12 * SIZE
 
 
-def asks(front: Front) -> bool:
-    """Whether the front, with its regular messages, asks for a snapshot."""
+def requests_snapshot(front: Front) -> bool:
+    """Return whether the front's periodic messages request a snapshot."""
     front.outbox.clear()
     front.repeat()
     return any(isinstance(decode(data)[1], AskSnapshot) for _, data in front.outbox)
 
 
-def deliver(sending: Sending, until: int) -> int:
-    """All is delivered, record by record, up to a time. Returns the most bytes that were kept."""
+def deliver(sending: FrontWithLargeRecords, until: int) -> int:
+    """Deliver all records up to a time, one by one; return the largest number of cached bytes."""
     assert isinstance(sending.front.source, CachedSource)
     most = 0
     for time in range(2, until + 1):
-        sending.tell(Progress(time, time))
-        sending.go()
+        sending.receive_from_master(Progress(time, time))
+        sending.send_all()
         most = max(most, sending.front.source.bytes)
     return most
 
 
 def test_front_with_many_kept_records_requests_an_early_snapshot() -> None:
-    sending = Sending(120, False, "exactly-once")
-    sending.go()
-    assert not asks(sending.front), "fewer are in flight"
-    assert deliver(sending, 90) < 1.1 * CACHE_BYTES, "also if there is no snapshot"
-    assert asks(sending.front)
-    sending.tell(Committed(1, 0, 90, 90))
-    assert not asks(sending.front)
+    sending = FrontWithLargeRecords(120, False, "exactly-once")
+    sending.send_all()
+    assert not requests_snapshot(sending.front), "fewer are in flight"
+    assert deliver(sending, 90) < 1.1 * CACHE_BYTES, "the cache is bounded even without a snapshot"
+    assert requests_snapshot(sending.front)
+    sending.receive_from_master(Committed(1, 0, 90, 90))
+    assert not requests_snapshot(sending.front)
 
 
 RECORDS = 9
 
 
-class Feeding:
+class LiveFront:
     """A front of a live source with records 1 to `RECORDS`, its master, and a clock."""
 
     def __init__(self, mode: str, source: QueueSource | None = None) -> None:
@@ -217,8 +221,8 @@ class Feeding:
         )
         self._last_sequence = 0
 
-    def tell(self, message: Message, *, at: float = 0.0) -> list[Message]:
-        """What the front says to a message of its master that comes at a time."""
+    def receive_from_master(self, message: Message, *, at: float = 0.0) -> list[Message]:
+        """Give the front a message of its master at a time, and return its answers."""
         self.front.now = at
         self._last_sequence += not message.control
         sequence = 0 if message.control else self._last_sequence
@@ -229,41 +233,41 @@ class Feeding:
         return [decode(data)[1] for _, data in outbox]
 
     def start(self) -> list[Message]:
-        return self.tell(Start(1, -1 if self.front.policy.name == "none" else 1, ()))
+        return self.receive_from_master(Start(1, -1 if self.front.policy.name == "none" else 1, ()))
 
 
 def test_delivered_records_are_trimmed_periodically() -> None:
-    feeding = Feeding("none")
+    feeding = LiveFront("none")
     feeding.start()
-    feeding.tell(Progress(9, 3), at=10.0)
-    assert feeding.source.trimmed == 3, "not what is only processed"
-    feeding.tell(Progress(9, 5), at=10.0 + TRIM_EVERY_S / 2)
-    assert feeding.source.trimmed == 3, "the log is not written for every record"
-    feeding.tell(Progress(9, 5), at=10.0 + TRIM_EVERY_S)
+    feeding.receive_from_master(Progress(9, 3), at=10.0)
+    assert feeding.source.trimmed == 3, "processed records are not trimmed"
+    feeding.receive_from_master(Progress(9, 5), at=10.0 + TRIM_EVERY_S / 2)
+    assert feeding.source.trimmed == 3, "not every record causes a write to the log"
+    feeding.receive_from_master(Progress(9, 5), at=10.0 + TRIM_EVERY_S)
     assert feeding.source.trimmed == 5
 
 
 @pytest.mark.parametrize(("error", "trimmed"), [("", RECORDS + 1), ("FunctionFailed", 0)])
 @pytest.mark.parametrize("ended", [False, True])
 def test_successful_end_trims_all_sent_records(error: str, trimmed: int, ended: bool) -> None:
-    feeding = Feeding("none")
+    feeding = LiveFront("none")
     if ended:
         feeding.source.close()
     feeding.start()
-    feeding.tell(Stop("another", "", ""))
+    feeding.receive_from_master(Stop("another", "", ""))
     assert feeding.source.trimmed == 0
-    feeding.tell(Stop("now", error, ""))
+    feeding.receive_from_master(Stop("now", error, ""))
     assert feeding.source.trimmed == trimmed
 
 
 def test_restarted_front_resumes_after_trimmed_records() -> None:
-    feeding = Feeding("none")
+    feeding = LiveFront("none")
     feeding.start()
-    feeding.tell(Progress(9, 7), at=10.0)
-    again = Feeding("none", feeding.source)
-    said = again.start()
-    assert not [message for message in said if isinstance(message, Failed)]
-    (frame,) = [message for message in said if isinstance(message, Frame)]
+    feeding.receive_from_master(Progress(9, 7), at=10.0)
+    again = LiveFront("none", feeding.source)
+    sent_messages = again.start()
+    assert not [message for message in sent_messages if isinstance(message, Failed)]
+    (frame,) = [message for message in sent_messages if isinstance(message, Frame)]
     assert frame.time == 7
     assert again.front.sent_records == RECORDS - 6
 
@@ -271,7 +275,7 @@ def test_restarted_front_resumes_after_trimmed_records() -> None:
 WINDOW = 2
 
 
-class Bench:
+class IntakeWithClock:
     """An intake over a log in memory, with a virtual clock."""
 
     def __init__(self) -> None:
@@ -281,7 +285,7 @@ class Bench:
         self.reader = self.source.entries(1)
         self.pass_time(0.0)
 
-    def say(self, kind: IntakeKind, producer: str, *rest: object) -> None:
+    def receive_from_producer(self, kind: IntakeKind, producer: str, *rest: object) -> None:
         message = pack((MAGIC, kind, producer, 7, *rest))
         self.intake.take([producer.encode(), message])
         self.intake.turn()
@@ -305,10 +309,10 @@ class Bench:
 
 
 def test_full_window_sends_keep_alives_to_all_producers() -> None:
-    bench = Bench()
-    bench.say(IntakeKind.HELLO, "q")
+    bench = IntakeWithClock()
+    bench.receive_from_producer(IntakeKind.HELLO, "q")
     for number in range(1, WINDOW + 1):
-        bench.say(IntakeKind.RECORD, "p", number, number)
+        bench.receive_from_producer(IntakeKind.RECORD, "p", number, number)
         bench.store()
     bench.answers()
     assert not bench.intake.has_room()
@@ -319,8 +323,8 @@ def test_full_window_sends_keep_alives_to_all_producers() -> None:
             (b"q", IntakeReply(IntakeKind.ACK, 7, 0)),
         ]
         bench.pass_time(ACK_REPEAT_S / 2)
-        assert not bench.answers(), "as often as is needed"
+        assert not bench.answers(), "keep-alives are sent only as often as needed"
     while next(bench.reader) is not None:
         pass
     bench.pass_time(ACK_REPEAT_S)
-    assert not bench.answers(), "nobody waits any more"
+    assert not bench.answers(), "no producer waits any more"

@@ -1,4 +1,4 @@
-"""The guide tells everybody on its host where the master is, and again when that changes."""
+"""The guide sends the master's address to all members on its host, and again when it changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from driftline.engine.errors import Unavailable
 from driftline.engine.wire.messages import Hello, MasterAt, decode, encode
 
 
-class Bench:
+class GuideBench:
     def __init__(self) -> None:
         self.guide = Guide()
         self.now = 0.0
@@ -18,7 +18,7 @@ class Bench:
         self.guide.now = self.now
         self.guide.tick(self.now)
 
-    def finds(self, result: object) -> None:
+    def complete_lookup(self, result: object) -> None:
         [job] = self.guide.jobs
         assert isinstance(job, FindLeader)
         self.guide.jobs.clear()
@@ -39,10 +39,10 @@ class Bench:
 
 
 def test_member_learns_master_address_once_it_is_known() -> None:
-    bench = Bench()
+    bench = GuideBench()
     bench.hello("node-0")
     assert bench.sent_addresses() == {}
-    bench.finds(("m#1", "at m#1"))
+    bench.complete_lookup(("m#1", "at m#1"))
     assert bench.sent_addresses() == {"node-0": "at m#1"}
     bench.hello("front-0")
     assert bench.sent_addresses() == {"front-0": "at m#1"}
@@ -50,30 +50,30 @@ def test_member_learns_master_address_once_it_is_known() -> None:
 
 
 def test_master_address_is_resent_every_second_and_on_change() -> None:
-    bench = Bench()
-    bench.finds(("m#1", "at m#1"))
+    bench = GuideBench()
+    bench.complete_lookup(("m#1", "at m#1"))
     bench.hello("node-0")
     bench.sent_addresses()
     bench.pass_time(REPEAT_EVERY_S)
     assert bench.sent_addresses() == {"node-0": "at m#1"}
     bench.guide.on_queue_changed()
     bench.pass_time(0.0)
-    bench.finds(("m#2", "at m#2"))
+    bench.complete_lookup(("m#2", "at m#2"))
     assert bench.sent_addresses() == {"node-0": "at m#2"}
 
 
 def test_guide_sends_last_address_without_registry_and_none_without_master() -> None:
-    bench = Bench()
-    bench.finds(("m#1", "at m#1"))
+    bench = GuideBench()
+    bench.complete_lookup(("m#1", "at m#1"))
     bench.hello("node-0")
     bench.sent_addresses()
     bench.guide.on_queue_changed()
     bench.pass_time(0.0)
-    bench.finds(Unavailable("no server"))
+    bench.complete_lookup(Unavailable("no server"))
     assert bench.sent_addresses() == {}
     assert "no server" in bench.guide.obstacle
     bench.pass_time(REPEAT_EVERY_S)
     assert bench.sent_addresses() == {"node-0": "at m#1"}
-    bench.finds(("", ""))
+    bench.complete_lookup(("", ""))
     bench.pass_time(REPEAT_EVERY_S)
     assert bench.sent_addresses() == {}

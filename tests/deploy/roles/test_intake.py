@@ -1,4 +1,4 @@
-"""The intake, message by message, over real ZeroMQ: what is acknowledged is in the log, once."""
+"""The intake, message by message, over real ZeroMQ: acknowledged records are in the log, once."""
 
 import socket
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.role import DurableJob
 from tests.connectors.logs.received_front import memory_disk
-from tests.deploy.roles.intake_host import Host, Wire, stored
+from tests.deploy.roles.intake_host import IntakeHost, RawProducer, stored
 
 
 @pytest.fixture
@@ -21,13 +21,13 @@ def directory() -> Iterator[Path]:
 
 
 @pytest.fixture
-def host(directory: Path) -> Iterator[Host]:
-    host = Host(directory / "log", f"ipc://{directory}/intake")
+def host(directory: Path) -> Iterator[IntakeHost]:
+    host = IntakeHost(directory / "log", f"ipc://{directory}/intake")
     yield host
     host.close()
 
 
-def test_address_in_use_raises(host: Host, directory: Path) -> None:
+def test_address_in_use_raises(host: IntakeHost, directory: Path) -> None:
     with pytest.raises(Unavailable, match="in use by another run"):
         IntakeSocket(host.source, host.intake.address, name="ipc")
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -36,83 +36,85 @@ def test_address_in_use_raises(host: Host, directory: Path) -> None:
             IntakeSocket(host.source, f"tcp://127.0.0.1:{port}", name="tcp")
 
 
-def test_repeated_records_are_acknowledged_again_and_stored_once(host: Host) -> None:
-    with Wire(host) as wire:
-        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
-        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
-        assert wire.hear()[2] in (0, 1)
+def test_repeated_records_are_acknowledged_again_and_stored_once(host: IntakeHost) -> None:
+    with RawProducer(host) as wire:
+        wire.send(IntakeKind.RECORD, "p", 1, 1, "a")
+        wire.send(IntakeKind.RECORD, "p", 1, 1, "a")
+        assert wire.receive()[2] in (0, 1)
         wire.until(lambda: host.source.last_acknowledged("p") == 1)
         while wire.socket.poll(20):
             wire.socket.recv()
-        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
-        assert wire.hear() == (IntakeKind.ACK, 1, 1)
+        wire.send(IntakeKind.RECORD, "p", 1, 1, "a")
+        assert wire.receive() == (IntakeKind.ACK, 1, 1)
     assert stored(host.log) == [("p", 1, "a")]
 
 
-def test_sequence_gap_is_reported_once_and_later_records_are_dropped(host: Host) -> None:
-    with Wire(host) as wire:
-        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
-        assert wire.hear() == (IntakeKind.ACK, 1, 1)
+def test_sequence_gap_is_reported_once_and_later_records_are_dropped(host: IntakeHost) -> None:
+    with RawProducer(host) as wire:
+        wire.send(IntakeKind.RECORD, "p", 1, 1, "a")
+        assert wire.receive() == (IntakeKind.ACK, 1, 1)
         for number in (3, 4, 5):
-            wire.say(IntakeKind.RECORD, "p", 1, number, "late")
-        assert wire.hear() == (IntakeKind.SYNC, 1, 1)
-        wire.say(IntakeKind.RECORD, "p", 1, 2, "b")
-        assert wire.hear() == (IntakeKind.ACK, 1, 2)
-        wire.say(IntakeKind.RECORD, "p", 1, 4, "late")
-        assert wire.hear() == (IntakeKind.SYNC, 1, 2)
+            wire.send(IntakeKind.RECORD, "p", 1, number, "late")
+        assert wire.receive() == (IntakeKind.SYNC, 1, 1)
+        wire.send(IntakeKind.RECORD, "p", 1, 2, "b")
+        assert wire.receive() == (IntakeKind.ACK, 1, 2)
+        wire.send(IntakeKind.RECORD, "p", 1, 4, "late")
+        assert wire.receive() == (IntakeKind.SYNC, 1, 2)
     assert stored(host.log) == [("p", 1, "a"), ("p", 2, "b")]
 
 
-def test_answers_tell_below_which_time_all_acknowledged_records_are(host: Host) -> None:
-    with Wire(host) as wire:
-        wire.say(IntakeKind.HELLO, "p", 1)
-        first = wire.hear_all().below
-        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
-        while (answer := wire.hear_all()).acknowledged == 0:
+def test_answers_contain_the_time_below_which_all_records_are_acknowledged(
+    host: IntakeHost,
+) -> None:
+    with RawProducer(host) as wire:
+        wire.send(IntakeKind.HELLO, "p", 1)
+        first = wire.receive_all_fields().below
+        wire.send(IntakeKind.RECORD, "p", 1, 1, "a")
+        while (answer := wire.receive_all_fields()).acknowledged == 0:
             pass
         assert answer.below == host.log.last_time + 1 > first
 
 
-def test_a_hello_is_answered_when_all_that_was_taken_is_stored(host: Host) -> None:
-    """Whoever starts must not be told of less than what its predecessor got in."""
-    with Wire(host) as wire:
+def test_hello_is_answered_after_all_received_records_are_stored(host: IntakeHost) -> None:
+    """A new process of a producer must learn all records that its predecessor had stored."""
+    with RawProducer(host) as wire:
         for number in range(1, 5):
-            wire.say(IntakeKind.RECORD, "p", 1, number, number)
-        wire.say(IntakeKind.HELLO, "p", 2)
-        answers = [wire.hear()]
+            wire.send(IntakeKind.RECORD, "p", 1, number, number)
+        wire.send(IntakeKind.HELLO, "p", 2)
+        answers = [wire.receive()]
         while answers[-1][0] is not IntakeKind.SYNC:
-            answers.append(wire.hear())
+            answers.append(wire.receive())
         assert answers[-1] == (IntakeKind.SYNC, 2, 4)
 
 
-def test_an_end_counts_only_after_all_records_before_it(host: Host) -> None:
-    with Wire(host) as wire:
-        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
-        wire.say(IntakeKind.END, "p", 1, 2)
-        while wire.hear() != (IntakeKind.SYNC, 1, 1):
+def test_end_counts_only_after_all_records_before_it(host: IntakeHost) -> None:
+    with RawProducer(host) as wire:
+        wire.send(IntakeKind.RECORD, "p", 1, 1, "a")
+        wire.send(IntakeKind.END, "p", 1, 2)
+        while wire.receive() != (IntakeKind.SYNC, 1, 1):
             pass
         assert not host.source.closed
-        wire.say(IntakeKind.RECORD, "p", 1, 2, "b")
-        wire.say(IntakeKind.END, "p", 1, 2)
-        while (answer := wire.hear())[0] is not IntakeKind.ENDED:
+        wire.send(IntakeKind.RECORD, "p", 1, 2, "b")
+        wire.send(IntakeKind.END, "p", 1, 2)
+        while (answer := wire.receive())[0] is not IntakeKind.ENDED:
             pass
         assert answer == (IntakeKind.ENDED, 1, 2)
-        wire.say(IntakeKind.RECORD, "q", 1, 1, "late")
-        assert wire.hear() == (IntakeKind.ENDED, 1, 0)
+        wire.send(IntakeKind.RECORD, "q", 1, 1, "late")
+        assert wire.receive() == (IntakeKind.ENDED, 1, 0)
     assert stored(host.log) == [("p", 1, "a"), ("p", 2, "b")]
 
 
-def test_messages_of_an_older_session_are_fenced_off(host: Host) -> None:
-    with Wire(host) as wire:
-        wire.say(IntakeKind.HELLO, "p", 7)
-        assert wire.hear() == (IntakeKind.SYNC, 7, 0)
-        wire.say(IntakeKind.RECORD, "p", 6, 1, "left in the network")
-        assert wire.hear() == (IntakeKind.FENCED, 7, 0)
+def test_messages_of_an_older_session_are_fenced(host: IntakeHost) -> None:
+    with RawProducer(host) as wire:
+        wire.send(IntakeKind.HELLO, "p", 7)
+        assert wire.receive() == (IntakeKind.SYNC, 7, 0)
+        wire.send(IntakeKind.RECORD, "p", 6, 1, "left in the network")
+        assert wire.receive() == (IntakeKind.FENCED, 7, 0)
     assert stored(host.log) == []
 
 
 @pytest.mark.parametrize("done", [False, True])
-def test_failed_group_write_is_retried_once_there_is_space(host: Host, done: bool) -> None:
+def test_failed_group_write_is_retried_once_there_is_space(host: IntakeHost, done: bool) -> None:
     tries: list[DurableJob] = []
 
     def execute_job(job: DurableJob) -> object:
@@ -123,14 +125,14 @@ def test_failed_group_write_is_retried_once_there_is_space(host: Host, done: boo
             raise Unavailable("input log: the disk is full")
         return None
 
-    host.runtime._execute_job = execute_job
-    with Wire(host) as wire:
-        wire.say(IntakeKind.RECORD, "p", 1, 1, "a")
+    host.runtime._carry_out = carry_out
+    with RawProducer(host) as wire:
+        wire.send(IntakeKind.RECORD, "p", 1, 1, "a")
         wire.until(lambda: bool(host.source.obstacle))
         assert host.source.obstacle.endswith("its input log: input log: the disk is full")
         assert host.source.last_acknowledged("p") == 0
-        while (answer := wire.hear()) == (IntakeKind.ACK, 1, 0):
-            pass  # the front lives
+        while (answer := wire.receive()) == (IntakeKind.ACK, 1, 0):
+            pass  # the host still works
         assert answer == (IntakeKind.ACK, 1, 1)
     assert host.source.obstacle == ""
     assert stored(host.log) == [("p", 1, "a")]

@@ -1,4 +1,4 @@
-"""Dead letters are told of at once, and then at most twice a minute."""
+"""Dead letters are logged at once, and then at most twice a minute."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_first_dead_letter_is_logged_at_once_and_later_ones_as_a_count(
     letters.add_failures(5.0, [failure(3)])
     for now in range(6, 35):
         letters.add_failures(float(now), [failure(now), failure(now + 1)])
-    letters.log_if_due(35.0)  # no more failures, but it is time
+    letters.log_if_due(35.0)  # no more failures, but the next line is due
     letters.log_if_due(99.0)
     last = "operator 'divide' failed at record {} of input 1: ZeroDivisionError: by zero; at: {}"
     line = "f.py:3: 12 / n"
@@ -43,7 +43,7 @@ def test_first_dead_letter_is_logged_at_once_and_later_ones_as_a_count(
     }
 
 
-def test_an_error_with_line_ends_is_one_line_and_is_whole_in_the_fields(
+def test_error_with_line_breaks_is_one_line_and_complete_in_the_fields(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     letters = DeadLetters("out/dead-letters")

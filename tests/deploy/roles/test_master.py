@@ -1,4 +1,4 @@
-"""The master takes work for lost only if nobody is at it."""
+"""The master treats work as lost only if no member is working on it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.role import EPOCH_BITS
 from driftline.simulation.scenarios.flows import two_fronts
 
-EVERYBODY = ("node-0", "front-0", "front-1")
+MEMBERS = ("node-0", "front-0", "front-1")
 
 
-class Running:
-    """A master that runs, whose node has sent something that was never worked off; `idle`: not."""
+class RunningMaster:
+    """Master in phase RUNNING, whose node has unprocessed work unless `idle`."""
 
     def __init__(self, *, idle: bool = False) -> None:
         self.master = Master(
@@ -40,25 +40,27 @@ class Running:
         self.now = 1.0
         self.obstacle: dict[str, str] = {}
         """Member -> what it waits for outside the run."""
-        self.say(Hello, incarnation=0)
+        self.send_from_all(Hello, incarnation=0)
         [job] = self.master.jobs
         self.master.jobs.clear()
         self.master.on_job_done(job, None)
-        self.say(Hello, incarnation=1)
+        self.send_from_all(Hello, incarnation=1)
         assert self.master.coordinator.phase is Phase.RUNNING
         if idle:
             return
-        self.tell(NodeProgress(5, 5, 9, (5, 1), 0))
+        self.report(Reached(5, 5, 9, (5, 1), 0))
 
-    def say(self, kind: type[Message], incarnation: int = 1, silent: tuple[str, ...] = ()) -> None:
-        for name in EVERYBODY:
+    def send_from_all(
+        self, kind: type[Message], incarnation: int = 1, silent: tuple[str, ...] = ()
+    ) -> None:
+        for name in MEMBERS:
             if name not in silent:
                 hello = Hello(name, name, incarnation, 1, self.obstacle.get(name, ""))
                 self.master.receive(encode((name, incarnation, self.master.epoch), hello))
 
-    def tell(self, progress: NodeProgress) -> None:
-        """Let the node tell how far it is."""
-        self.master.receive(encode(("node-0", 1, (1 << EPOCH_BITS) + 1), progress))
+    def report(self, reached: Reached) -> None:
+        """Send the node's progress to the master."""
+        self.master.receive(encode(("node-0", 1, (1 << EPOCH_BITS) + 1), reached))
 
     def recoveries_after(
         self, seconds: float, alive: Alive | None = None, silent: tuple[str, ...] = ()
@@ -66,7 +68,7 @@ class Running:
         until = self.now + seconds
         while self.now < until:
             self.now += 0.2
-            self.say(Hello, silent=silent)
+            self.send_from_all(Hello, silent=silent)
             if alive is not None:
                 self.master.receive(encode(("node-0", 1, 0), alive))
                 alive = Alive(alive.process, alive.steps + (not alive.busy), alive.busy)
@@ -76,57 +78,57 @@ class Running:
 
 
 def test_stalled_work_without_an_active_node_triggers_recovery() -> None:
-    assert Running().recoveries_after(STALLED_AFTER_S + 1) == 1
+    assert RunningMaster().recoveries_after(STALLED_AFTER_S + 1) == 1
 
 
 def test_work_in_a_busy_node_triggers_no_recovery() -> None:
-    assert Running().recoveries_after(5 * STALLED_AFTER_S, Alive("node-0", 3, 1)) == 0
+    assert RunningMaster().recoveries_after(5 * STALLED_AFTER_S, Alive("node-0", 3, 1)) == 0
 
 
 def test_work_in_a_progressing_node_triggers_no_recovery() -> None:
-    assert Running().recoveries_after(5 * STALLED_AFTER_S, Alive("node-0", 3, 0)) == 0
+    assert RunningMaster().recoveries_after(5 * STALLED_AFTER_S, Alive("node-0", 3, 0)) == 0
 
 
 def test_stalled_work_with_a_silent_node_triggers_no_recovery() -> None:
-    running = Running()
+    running = RunningMaster()
     assert running.recoveries_after(1.0) == 0
     running.master.coordinator.members._leases["node-0"].timeout_s = 60.0
     assert running.recoveries_after(2 * STALLED_AFTER_S, silent=("node-0",)) == 0
 
 
-def said(caplog: pytest.LogCaptureFixture) -> list[str]:
+def stall_messages(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for text in caplog.messages if text.startswith("no progress")]
 
 
 def test_stall_message_names_the_full_disk(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nodes are done with everything; only the input log is not."""
-    running = Running(idle=True)
+    """The nodes have processed all input, but the input log is not durable."""
+    running = RunningMaster(idle=True)
     full = "intake-0 cannot write records to its input log: input log /disk/a: full"
     running.obstacle = {"front-0": full}
-    running.tell(NodeProgress(4, 4, 9, (), 1))
+    running.report(Reached(4, 4, 9, (), 1))
     running.recoveries_after(15.0)
-    assert said(caplog) == [f"no progress for 10 s: {full}; running"]
+    assert stall_messages(caplog) == [f"no progress for 10 s: {full}; running"]
     assert running.master._all_obstacles == (full,)
     running.obstacle = {}
-    running.say(Hello)
+    running.send_from_all(Hello)
     assert not running.master._all_obstacles
 
 
 def test_idle_run_is_not_reported_as_stalled(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    running = Running(idle=True)
+    running = RunningMaster(idle=True)
     running.obstacle = {"node-0": "node-0 cannot write its part of a snapshot: /disk: full"}
     running.recoveries_after(15.0)
-    assert said(caplog) == []
+    assert stall_messages(caplog) == []
 
 
 def test_stopping_run_logs_what_the_shutdown_waits_for(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    running = Running(idle=True)
+    running = RunningMaster(idle=True)
     full = "node-0 cannot write its part of a snapshot: /disk: full"
     running.obstacle = {"node-0": full}
     running.recoveries_after(20.0)
@@ -134,15 +136,15 @@ def test_stopping_run_logs_what_the_shutdown_waits_for(
         end = EndOfInput(INFINITY, 0, 1)
         running.master.receive(encode((f"front-{index}", 1, (1 << EPOCH_BITS) + 1), end))
     running.recoveries_after(STALL_LOG_DELAY_ENDING_S + 1)
-    (line,) = said(caplog)
+    (line,) = stall_messages(caplog)
     assert line.startswith(f"no progress for 3 s: {full}; running, and asked to end (a second")
     caplog.clear()
     running.recoveries_after(10 * STALL_LOG_INTERVAL_ENDING_S)
-    assert len(said(caplog)) >= 10, "the longer it stands, the rarer it says so"
+    assert len(stall_messages(caplog)) >= 10, "stall lines become rarer over time"
 
 
 def test_unwritable_outcome_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    running = Running(idle=True)
+    running = RunningMaster(idle=True)
     running.master.coordinator.stop()
     running.master.tick(running.now)
     [job] = running.master.jobs
@@ -150,4 +152,4 @@ def test_unwritable_outcome_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     running.master.on_job_done(job, Unavailable("registry in directory /disk: full"))
     running.recoveries_after(15.0)
     full = "master cannot write the registry: registry in directory /disk: full"
-    assert said(caplog) == [f"no progress for 10 s: {full}; writing how the run ended"]
+    assert stall_messages(caplog) == [f"no progress for 10 s: {full}; writing how the run ended"]

@@ -1,4 +1,4 @@
-"""Who waits for producers says so, and nobody can make it say so often."""
+"""A front that waits for producers logs that, and no client can flood the log."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def events(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [str(vars(record)["fields"]["event"]) for record in caplog.records]
 
 
-def test_the_last_one_to_go_and_the_end_of_the_stream_are_logged(
+def test_last_disconnect_and_end_of_stream_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     source = made()

@@ -1,4 +1,4 @@
-"""The intake among strangers: nothing that anybody sends ends it, fills it, or shuts others out."""
+"""Unknown clients cannot crash the intake, fill its memory, or lock out others."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from tests.engine.wire.test_codec import nested
 NOW_US = 1_000_000_000
 
 
-class Bench:
-    """An intake over a log in memory, which takes messages one by one."""
+class IntakeBench:
+    """An intake over a log in memory, which receives messages one by one."""
 
     def __init__(self, producers_max: int = PRODUCERS_MAX) -> None:
         self.log = LogDisk("log")
@@ -36,8 +36,8 @@ class Bench:
         self.intake = Intake(self.source)
         self.reader = self.source.entries(1)
 
-    def tell(self, data: bytes) -> list[IntakeReply]:
-        """Everything that the intake answers to a message, once all that was taken is stored."""
+    def handle(self, data: bytes) -> list[IntakeReply]:
+        """Handle a message, store all received records, and return all answers."""
         self.intake.take([b"route", data])
         while True:
             self.intake.turn()
@@ -51,10 +51,10 @@ class Bench:
         self.intake.answers.clear()
         return answers
 
-    def say(
+    def handle_fields(
         self, kind: IntakeKind, producer: str, session: int, *rest: object
     ) -> list[IntakeReply]:
-        return self.tell(pack((MAGIC, kind, producer, session, *rest)))
+        return self.handle(pack((MAGIC, kind, producer, session, *rest)))
 
 
 ATOMS = (
@@ -85,24 +85,24 @@ FIELDS = (
 
 @settings(max_examples=25)
 @given(st.lists(st.tuples(*FIELDS).flatmap(lambda f: st.sampled_from([f[:n] for n in range(7)]))))
-def test_no_message_of_msgpack_ends_the_intake(messages: list[tuple[object, ...]]) -> None:
-    bench = Bench()
+def test_no_msgpack_message_crashes_the_intake(messages: list[tuple[object, ...]]) -> None:
+    bench = IntakeBench()
     for message in messages:
-        bench.tell(msgpack.packb(message))
+        bench.handle(msgpack.packb(message))
         bench.source.validate()
 
 
 @given(
     st.binary(max_size=60) | st.binary(max_size=20).map(lambda b: pack((MAGIC, 2, "p"))[:-1] + b)
 )
-def test_no_bytes_end_the_intake(data: bytes) -> None:
-    bench = Bench()
+def test_no_bytes_crash_the_intake(data: bytes) -> None:
+    bench = IntakeBench()
     for kind in b"\x94\x95\x96":
-        bench.tell(data)
-        bench.tell(bytes([kind]) + data)
+        bench.handle(data)
+        bench.handle(bytes([kind]) + data)
 
 
-FOREIGN = (
+MALFORMED = (
     b"",
     b"\xff\xfe garbage",
     pack("text"),
@@ -125,22 +125,25 @@ FOREIGN = (
 
 
 def test_malformed_messages_are_dropped() -> None:
-    bench = Bench()
-    for data in FOREIGN:
-        assert bench.tell(data) == []
-    assert bench.intake.malformed == len(FOREIGN)
-    assert bench.say(IntakeKind.RECORD, "p", 1, 1, "a")[0].kind is IntakeKind.ACK
+    bench = IntakeBench()
+    for data in MALFORMED:
+        assert bench.handle(data) == []
+    assert bench.intake.malformed == len(MALFORMED)
+    assert bench.handle_fields(IntakeKind.RECORD, "p", 1, 1, "a")[0].kind is IntakeKind.ACK
 
 
 def test_memory_for_unknown_clients_is_bounded() -> None:
-    bench = Bench()
+    bench = IntakeBench()
     names = count()
 
     def greet(hellos: int) -> None:
         for _ in range(hellos):
-            assert bench.say(IntakeKind.HELLO, f"{next(names):250}", 1)[0].kind is IntakeKind.SYNC
+            assert (
+                bench.handle_fields(IntakeKind.HELLO, f"{next(names):250}", 1)[0].kind
+                is IntakeKind.SYNC
+            )
 
-    bench.say(IntakeKind.RECORD, "p", 7, 1, "a")
+    bench.handle_fields(IntakeKind.RECORD, "p", 7, 1, "a")
     greet(1500)
     tracemalloc.start()
     try:
@@ -148,56 +151,62 @@ def test_memory_for_unknown_clients_is_bounded() -> None:
         assert tracemalloc.get_traced_memory()[0] < 1 << 20
     finally:
         tracemalloc.stop()
-    assert bench.say(IntakeKind.RECORD, "p", 6, 2, "old")[0].kind is IntakeKind.FENCED, (
+    assert bench.handle_fields(IntakeKind.RECORD, "p", 6, 2, "old")[0].kind is IntakeKind.FENCED, (
         "p has records"
     )
 
 
-def test_sessions_of_producers_with_records_are_bounded_too_but_not_their_numbers(
+def test_kept_sessions_of_producers_with_records_are_bounded(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("driftline.deploy.roles.intake.ACTIVE_PRODUCERS_MAX", 100)
-    bench = Bench()
+    bench = IntakeBench()
     names = [f"p{number}" for number in range(110)]
     for name in names:
-        bench.say(IntakeKind.RECORD, name, 2, 1, "a")
-        bench.say(IntakeKind.HELLO, name, 2)
+        bench.handle_fields(IntakeKind.RECORD, name, 2, 1, "a")
+        bench.handle_fields(IntakeKind.HELLO, name, 2)
     assert len(bench.intake._producers_with_records) == 100
-    assert bench.say(IntakeKind.RECORD, names[0], 2, 1, "a") == [IntakeReply(IntakeKind.ACK, 2, 1)]
+    assert bench.handle_fields(IntakeKind.RECORD, names[0], 2, 1, "a") == [
+        IntakeReply(IntakeKind.ACK, 2, 1)
+    ]
     assert len(bench.log.all_written) == len(names)
 
 
 def test_producers_beyond_the_limit_are_rejected_with_a_reason(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bench = Bench(producers_max=3)
+    bench = IntakeBench(producers_max=3)
     for name in "pqr":
-        assert bench.say(IntakeKind.RECORD, name, 1, 1, "a") == [IntakeReply(IntakeKind.ACK, 1, 1)]
+        assert bench.handle_fields(IntakeKind.RECORD, name, 1, 1, "a") == [
+            IntakeReply(IntakeKind.ACK, 1, 1)
+        ]
     for _ in range(100):
-        ((kind, _, _, _, number, reason),) = bench.say(IntakeKind.RECORD, "s", 1, 1, "a")
+        ((kind, _, _, _, number, reason),) = bench.handle_fields(IntakeKind.RECORD, "s", 1, 1, "a")
         assert (kind, number) == (IntakeKind.REFUSED, 0)
         assert "use the ids of these producers again" in reason
-    assert bench.say(IntakeKind.RECORD, "p", 1, 2, "b") == [IntakeReply(IntakeKind.ACK, 1, 2)]
+    assert bench.handle_fields(IntakeKind.RECORD, "p", 1, 2, "b") == [
+        IntakeReply(IntakeKind.ACK, 1, 2)
+    ]
     (message,) = (text for text in caplog.messages if "refused a new producer" in text)
     assert "use the ids of these producers again" in message
 
 
-def test_a_record_beyond_a_limit_is_refused_before_it_is_taken() -> None:
-    bench = Bench()
-    bench.say(IntakeKind.RECORD, "p", 1, 1, "a")
+def test_record_beyond_a_limit_is_rejected_before_it_is_stored() -> None:
+    bench = IntakeBench()
+    bench.handle_fields(IntakeKind.RECORD, "p", 1, 1, "a")
     deep = nested(RECORD_DEPTH_MAX + 1, "tuple")
     for _ in range(2):
-        ((kind, _, acknowledged, _, number, reason),) = bench.say(
+        ((kind, _, acknowledged, _, number, reason),) = bench.handle_fields(
             IntakeKind.RECORD, "p", 1, 2, deep
         )
         assert (kind, acknowledged, number) == (IntakeKind.REFUSED, 1, 2)
         assert "more than 100 deep" in reason
-    assert bench.say(IntakeKind.RECORD, "p", 1, 3, "c")[0].kind is IntakeKind.SYNC
+    assert bench.handle_fields(IntakeKind.RECORD, "p", 1, 3, "c")[0].kind is IntakeKind.SYNC
     assert [entry.sequence for entry in bench.log.all_written] == [1]
 
 
-def test_sequences_as_keys_are_refused_before_there_is_a_dict() -> None:
-    """Whoever wants to can make sequences with equal hashes."""
+def test_sequences_as_keys_are_rejected_before_a_dict_is_built() -> None:
+    """A client can construct sequences with equal hashes."""
     record = [{(1, 2): None}]
     with pytest.raises(MalformedMessage, match="keys that are sequences"):
         decode_request(pack((MAGIC, IntakeKind.RECORD, "p", 1, 1, record)))

@@ -1,4 +1,4 @@
-"""Figures and lines for people: how long records take, who is silent, what a run waits for."""
+"""Latencies, status reports and log lines about stalls, for operators."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_latency_ends_with_the_delivery() -> None:
     assert (meter.in_flight, meter.oldest_s(32.0)) == (1, 2.0)
     assert percentile(meter.recent(32.0), 50) == 11.0
     assert percentile(meter.recent(32.0), 99) == 21.0
-    assert meter.recent(99.0) == [], "of the last seconds only"
+    assert meter.recent(99.0) == [], "only the last seconds count"
     assert percentile([], 50) is None
 
 
@@ -63,10 +63,12 @@ def test_status_poller_combines_reports_of_master_and_nodes() -> None:
     asked = {to: decode(data)[1] for to, data in watch.outbox}
     assert asked == dict.fromkeys(("master", "node-1"), AskReport("ipc://watch"))
     hear(watch, 2.0, node_1=report("loading 40 %", outputs=5))
-    assert watch.state(2.0) == "starting: node-1 is loading 40 %", "an earlier call had others"
+    assert watch.state(2.0) == "starting: node-1 is loading 40 %", (
+        "outputs of an earlier call do not count"
+    )
     hear(watch, 3.0, master=report(Phase.RUNNING.value, incarnation=2), node_1=report("running"))
     assert watch.state(3.0) == "running"
-    assert watch.outputs == 5, "a node that has just started does not know yet"
+    assert watch.outputs == 5, "a node that has just started does not know its figures yet"
     hear(watch, 3.5, node_1=report("waiting for the consumer", outputs=7))
     assert (watch.state(4.0), watch.outputs) == ("waiting for the consumer of node-1", 7)
     hear(watch, 5.0, master=report(Phase.LOADING.value), node_1=report("loading 7 %", outputs=7))

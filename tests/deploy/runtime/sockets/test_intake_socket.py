@@ -15,7 +15,7 @@ from driftline.deploy.roles.intake import IntakeKind
 from driftline.deploy.runtime.sockets import intake_socket
 from driftline.deploy.runtime.sockets.listening import is_local
 from tests.connectors.logs.received_front import memory_disk
-from tests.deploy.roles.intake_host import Host, Running, Wire, stored
+from tests.deploy.roles.intake_host import HostThread, IntakeHost, RawProducer, stored
 from tests.deploy.runtime.raw_peer import COMMAND, GREETING, LONG, READY, Peer, frame, head
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -33,11 +33,11 @@ def test_messages_without_room_wait_in_a_bounded_backlog_and_come_again(
     """Three producers send more than the window and the backlog hold, while nobody reads."""
     monkeypatch.setattr(intake_socket, "BACKLOG_BYTES", 20_000)
     caplog.set_level("INFO")
-    host = Host(directory / "log", f"ipc://{directory}/intake", window=5)
+    host = IntakeHost(directory / "log", f"ipc://{directory}/intake", window=5)
     host.reader.reading = False
     intake = host.intake
     records = [f"{number}{'x' * 1000}" for number in range(30)]
-    with Running(host):
+    with HostThread(host):
         producers = [Producer(intake.address, name, timeout_s=60) for name in "pqr"]
         for producer in producers:
             for record in records:
@@ -58,15 +58,15 @@ def test_messages_without_room_wait_in_a_bounded_backlog_and_come_again(
 
 
 def test_open_connections_are_counted(directory: Path) -> None:
-    host = Host(directory / "log", "tcp://127.0.0.1:*")
-    with Wire(host) as wire:
-        wire.say(IntakeKind.HELLO, "p", 1)
-        wire.hear()
+    host = IntakeHost(directory / "log", "tcp://127.0.0.1:*")
+    with RawProducer(host) as wire:
+        wire.send(IntakeKind.HELLO, "p", 1)
+        wire.receive()
         wire.until(lambda: host.source.connected == 1)
         wire.socket.close()
-        with Wire(host) as other:
-            other.say(IntakeKind.HELLO, "q", 1)
-            other.hear()
+        with RawProducer(host) as other:
+            other.send(IntakeKind.HELLO, "q", 1)
+            other.receive()
             other.until(lambda: host.source.connected == 1)
         other.until(lambda: host.source.connected == 0)
     host.close()
@@ -81,8 +81,8 @@ FOREIGN = {
 
 
 def test_protocol_violation_closes_only_its_own_connection(directory: Path) -> None:
-    host = Host(directory / "log", "tcp://127.0.0.1:*")
-    with Running(host):
+    host = IntakeHost(directory / "log", "tcp://127.0.0.1:*")
+    with HostThread(host):
         for kind, data in FOREIGN.items():
             with Peer(host.intake.address, shaken=False) as peer:
                 peer.try_to_send(data)
@@ -101,7 +101,7 @@ def test_connection_without_handshake_is_closed(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(intake_socket, "HANDSHAKE_MS", 300)
-    host = Host(directory / "log", "tcp://127.0.0.1:*")
+    host = IntakeHost(directory / "log", "tcp://127.0.0.1:*")
     for said in (b"", GREETING[:20], GREETING):
         with Peer(host.intake.address, shaken=False) as silent:
             silent.send(said)
@@ -118,8 +118,8 @@ def test_producers_with_heartbeats_that_break_off_cannot_end_the_process(directo
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
 def test_producers_are_heard_by_ipv4_and_ipv6(directory: Path, host: str) -> None:
-    at = Host(directory / "log", f"tcp://{host}:*")
-    with Running(at), Peer(at.intake.address.replace("[::1]", "::1")):
+    at = IntakeHost(directory / "log", f"tcp://{host}:*")
+    with HostThread(at), Peer(at.intake.address.replace("[::1]", "::1")):
         pass
     at.close()
 
