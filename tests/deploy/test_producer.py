@@ -1,4 +1,4 @@
-"""Producers and a front's host, over real ZeroMQ: what was flushed is in the log, once."""
+"""Producers and a front's host over real ZeroMQ: flushed records are in the log, exactly once."""
 
 import threading
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def test_flushed_records_are_in_the_log(host: IntakeHost) -> None:
     assert [payload for _, payload in host.reader.found] == [f"record {i}" for i in range(1, 4)]
 
 
-def test_a_producer_without_a_front_says_so(directory: Path) -> None:
+def test_producer_without_a_front_raises(directory: Path) -> None:
     with pytest.raises(Unavailable, match=r"waited 0\.1 s for ipc.*is the flow running"):
         Producer(f"ipc://{directory}/nobody", "p", timeout_s=0.1)
     with pytest.raises(Unavailable, match=r"cannot resolve host 'no\.such\.host\.invalid'"):
@@ -62,7 +62,7 @@ def test_later_producer_fences_an_earlier_one_with_the_same_id(host: IntakeHost)
     assert stored(host.log) == [("p", 1, "second")]
 
 
-def test_a_producer_whose_clock_went_back_is_not_shut_out(host: IntakeHost) -> None:
+def test_producer_whose_clock_went_back_is_accepted(host: IntakeHost) -> None:
     ahead = time_ns() + 50_000_000_000
     with RawProducer(host) as wire:
         wire.send(IntakeKind.HELLO, "p", ahead)
@@ -71,8 +71,8 @@ def test_a_producer_whose_clock_went_back_is_not_shut_out(host: IntakeHost) -> N
         producer.send("a")
 
 
-def test_the_stream_ends_when_all_have_ended_that_have_sent(directory: Path) -> None:
-    """Over a restart of the front, too; and nobody sends after an end."""
+def test_stream_ends_when_all_producers_that_sent_have_ended(directory: Path) -> None:
+    """The front restarts meanwhile, and no producer sends after its end."""
     address = f"ipc://{directory}/intake"
     host = IntakeHost(directory / "log", address)
     with HostThread(host), Producer(address, "p") as p, Producer(address, "q") as q:
@@ -113,7 +113,7 @@ def test_producer_without_records_cannot_end_the_stream(host: IntakeHost) -> Non
 def test_producer_with_a_clock_far_ahead_is_rejected(
     host: IntakeHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And shuts nobody out: the next session that comes is a usual one."""
+    """Other producers are not affected: the next session has an ordinary number."""
     with HostThread(host):
         with monkeypatch.context() as patched:
             patched.setattr("driftline.deploy.producer.time_ns", lambda: (1 << 63) - 1)
@@ -133,9 +133,7 @@ def test_producer_with_a_clock_far_ahead_is_rejected(
     ],
     ids=["large", "deep", "sequence as key"],
 )
-def test_a_record_beyond_a_limit_takes_no_number(
-    host: IntakeHost, record: object, limit: str
-) -> None:
+def test_record_beyond_a_limit_uses_no_number(host: IntakeHost, record: object, limit: str) -> None:
     with HostThread(host), Producer(host.intake.address, "p") as producer:
         producer.send("a")
         with pytest.raises(PayloadError, match=f"record 2 of 'p' cannot be sent: .*{limit}"):
@@ -145,7 +143,7 @@ def test_a_record_beyond_a_limit_takes_no_number(
 
 
 def test_rejected_record_raises_at_flush(host: IntakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A client without the check learns what was wrong; nothing after that record is taken."""
+    """A client without the check gets the reason; no record after the rejected one is stored."""
     with HostThread(host):
         producer = Producer(host.intake.address, "p")
         producer.send("a")
@@ -160,7 +158,7 @@ def test_rejected_record_raises_at_flush(host: IntakeHost, monkeypatch: pytest.M
     assert stored(host.log) == [("p", 1, "a"), ("q", 1, "b")]
 
 
-def test_a_log_that_was_replaced_is_noticed(directory: Path) -> None:
+def test_replaced_log_is_detected(directory: Path) -> None:
     address = f"ipc://{directory}/intake"
     host = IntakeHost(directory / "log", address)
     with HostThread(host):
@@ -177,8 +175,11 @@ def test_a_log_that_was_replaced_is_noticed(directory: Path) -> None:
     host.close()
 
 
-def test_kill_9_loses_nothing_that_was_acknowledged_and_doubles_nothing(tmp_path: Path) -> None:
-    """On a real disk; producers go on sending over three deaths of the front."""
+def test_kill_9_neither_loses_nor_duplicates_acknowledged_records(tmp_path: Path) -> None:
+    """The log is on a real disk.
+
+    Producers continue to send while the front is killed three times.
+    """
     count = 1200
     kills = 3
     progress = {"p": 0, "q": 0}
@@ -214,7 +215,7 @@ def test_kill_9_loses_nothing_that_was_acknowledged_and_doubles_nothing(tmp_path
 
 
 def test_kill_9_while_a_producer_waits_for_the_last_records(tmp_path: Path) -> None:
-    """Those that are not acknowledged stay with the producer, which goes on when it is asked to."""
+    """Unacknowledged records stay in the producer, which continues when asked again."""
     with HostProcess(tmp_path) as front, Producer(front.address, "p") as producer:
         for i in range(1, 501):
             producer.send(i)

@@ -1,6 +1,6 @@
-"""How long a producer waits, and how much it keeps: with a front that does exactly what it is told.
+"""How long a producer waits and how much it buffers, with a scripted front.
 
-The clock of the producers is virtual: it moves only when a test says so.
+The clock of the producers is virtual: only the test advances it.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ except Unavailable:
 NEARLY_S = 0.9 * TIMEOUT_S
 
 
-class Clock:
-    """A clock that moves when it is told to."""
+class ProducerClock:
+    """Clock that a test sets."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -54,8 +54,8 @@ class Clock:
         return self.now
 
 
-class Front:
-    """Hears one producer, and says what it is told to."""
+class ScriptedFront:
+    """Front of one producer that sends exactly the given answers."""
 
     def __init__(self, address: str) -> None:
         self.address = address
@@ -66,15 +66,15 @@ class Front:
         self._route = b""
         self._session = 0
 
-    def hear(self, wait_s: float = SOON_S) -> tuple[IntakeKind, int] | None:
-        """The kind and the number of the next message; None: none comes."""
+    def receive(self, wait_s: float = SOON_S) -> tuple[IntakeKind, int] | None:
+        """Return kind and number of the next message, or None if none arrives in time."""
         if not self._socket.poll(int(wait_s * 1000)):
             return None
         self._route, data = self._socket.recv_multipart()
         kind, _, self._session, number, _ = decode_request(data)
         return kind, number
 
-    def say(self, kind: IntakeKind, acknowledged: int) -> None:
+    def send(self, kind: IntakeKind, acknowledged: int) -> None:
         self._socket.send_multipart(
             [self._route, pack((MAGIC, kind, self._session, acknowledged, 0))]
         )
@@ -84,18 +84,18 @@ class Front:
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
+def clock(monkeypatch: pytest.MonkeyPatch) -> ProducerClock:
+    clock = ProducerClock()
     monkeypatch.setattr("driftline.deploy.producer.monotonic", clock)
-    # A producer that sleeps does not see that the clock moves.
+    # With longer intervals, a sleeping producer would miss that the virtual clock moves.
     monkeypatch.setattr("driftline.deploy.producer.REQUEST_INTERVAL_MAX_S", REQUEST_INTERVAL_S)
     return clock
 
 
 @pytest.fixture
-def front() -> Iterator[Front]:
+def front() -> Iterator[ScriptedFront]:
     with memory_disk() as directory:
-        front = Front(f"ipc://{directory}/intake")
+        front = ScriptedFront(f"ipc://{directory}/intake")
         yield front
         front.close()
 
@@ -106,20 +106,20 @@ def pool() -> Iterator[ThreadPoolExecutor]:
         yield pool
 
 
-def made(
-    front: Front, pool: ThreadPoolExecutor, window: int = 1000, window_bytes: int = 1 << 26
+def make_producer(
+    front: ScriptedFront, pool: ThreadPoolExecutor, window: int = 1000, window_bytes: int = 1 << 26
 ) -> Producer:
-    """A producer that the front knows."""
+    """Create a producer and answer its first message."""
     making = pool.submit(
         lambda: Producer(front.address, "p", window=window, window_bytes=window_bytes)
     )
-    assert front.hear() == (IntakeKind.HELLO, 0)
-    front.say(IntakeKind.SYNC, 0)
+    assert front.receive() == (IntakeKind.HELLO, 0)
+    front.send(IntakeKind.SYNC, 0)
     return making.result(SOON_S)
 
 
 def until(condition: Callable[[], bool]) -> None:
-    """Wait until a condition holds that another thread brings about."""
+    """Wait until another thread has brought about a condition."""
     looked = threading.Event()
     for _ in range(int(SOON_S / 0.002)):
         if condition():
@@ -130,39 +130,39 @@ def until(condition: Callable[[], bool]) -> None:
 
 @pytest.mark.parametrize("what", ["send", "flush"])
 def test_producer_waits_for_a_flow_that_reports_back_pressure(
-    what: str, front: Front, clock: Clock, pool: ThreadPoolExecutor
+    what: str, front: ScriptedFront, clock: ProducerClock, pool: ThreadPoolExecutor
 ) -> None:
-    producer = made(front, pool, window=1)
+    producer = make_producer(front, pool, window=1)
     producer.send("a")
-    assert front.hear() == (IntakeKind.RECORD, 1)
+    assert front.receive() == (IntakeKind.RECORD, 1)
     waiting = pool.submit(producer.flush if what == "flush" else lambda: producer.send("b"))
     for _ in range(5):
         before = producer._sign_at
         clock.now += NEARLY_S
-        front.say(IntakeKind.ACK, 0)
+        front.send(IntakeKind.ACK, 0)
         until(lambda before=before: producer._sign_at > before)  # type: ignore[misc]
     assert not waiting.done()
-    front.say(IntakeKind.ACK, 1)
+    front.send(IntakeKind.ACK, 1)
     waiting.result(SOON_S)
     producer.close()
 
 
 @pytest.mark.parametrize("kind", [None, IntakeKind.SYNC])
-def test_a_flow_without_signs_is_given_up_that_long_after_the_last_one(
-    kind: IntakeKind | None, front: Front, clock: Clock, pool: ThreadPoolExecutor
+def test_producer_gives_up_when_the_front_is_silent_for_the_timeout(
+    kind: IntakeKind | None, front: ScriptedFront, clock: ProducerClock, pool: ThreadPoolExecutor
 ) -> None:
-    """A SYNC that acknowledges nothing is none: a record may be lost on its way every time."""
-    producer = made(front, pool)
+    """A SYNC that acknowledges nothing new does not count: a record may get lost repeatedly."""
+    producer = make_producer(front, pool)
     for record in "ab":
         producer.send(record)
     flushing = pool.submit(producer.flush)
     clock.now += NEARLY_S
-    front.say(IntakeKind.ACK, 1)
+    front.send(IntakeKind.ACK, 1)
     until(lambda: producer.acknowledged == 1)
     clock.now += NEARLY_S
     if kind is not None:
-        front.say(kind, 1)
-        while front.hear() != (IntakeKind.RECORD, 2):
+        front.send(kind, 1)
+        while front.receive() != (IntakeKind.RECORD, 2):
             pass
     assert not flushing.done()
     clock.now += TIMEOUT_S - NEARLY_S
@@ -172,59 +172,59 @@ def test_a_flow_without_signs_is_given_up_that_long_after_the_last_one(
 
 
 def test_status_request_does_not_cause_resends(
-    front: Front, clock: Clock, pool: ThreadPoolExecutor
+    front: ScriptedFront, clock: ProducerClock, pool: ThreadPoolExecutor
 ) -> None:
-    """A record behind the question would be on its way when the answer says it has not come."""
-    producer = made(front, pool)
+    """A record sent after the question would be in flight, yet reported as missing."""
+    producer = make_producer(front, pool)
     producer.send("a")
     clock.now += 2 * REQUEST_INTERVAL_S
     flushing = pool.submit(producer.flush)
-    assert front.hear() == (IntakeKind.RECORD, 1)
-    assert front.hear() == (IntakeKind.HELLO, 0)
-    front.say(IntakeKind.ACK, 1)
+    assert front.receive() == (IntakeKind.RECORD, 1)
+    assert front.receive() == (IntakeKind.HELLO, 0)
+    front.send(IntakeKind.ACK, 1)
     flushing.result(SOON_S)
     producer.send("b")
-    front.say(IntakeKind.SYNC, 1)
+    front.send(IntakeKind.SYNC, 1)
     pool.submit(producer.flush)
-    assert front.hear() == (IntakeKind.RECORD, 2)
-    assert front.hear(wait_s=0.05) is None
-    front.say(IntakeKind.ACK, 2)
+    assert front.receive() == (IntakeKind.RECORD, 2)
+    assert front.receive(wait_s=0.05) is None
+    front.send(IntakeKind.ACK, 2)
     until(lambda: producer.acknowledged == 2)
     producer.close()
 
 
-def test_records_that_wait_are_bounded_in_bytes(
-    front: Front, clock: Clock, pool: ThreadPoolExecutor
+def test_buffered_records_are_bounded_in_bytes(
+    front: ScriptedFront, clock: ProducerClock, pool: ThreadPoolExecutor
 ) -> None:
-    producer = made(front, pool, window_bytes=10_000)
+    producer = make_producer(front, pool, window_bytes=10_000)
     for _ in range(3):
         producer.send(bytes(3000))
     sending = pool.submit(producer.send, bytes(3000))
-    front.say(IntakeKind.ACK, 1)
+    front.send(IntakeKind.ACK, 1)
     assert sending.result(SOON_S) == 4
     sending = pool.submit(producer.send, bytes(20_000))
     for number in (2, 3):
-        front.say(IntakeKind.ACK, number)
+        front.send(IntakeKind.ACK, number)
         until(lambda number=number: producer.acknowledged == number)  # type: ignore[misc]
-        assert not sending.done(), "it goes alone"
-    front.say(IntakeKind.ACK, 4)
+        assert not sending.done(), "this record is sent alone"
+    front.send(IntakeKind.ACK, 4)
     assert sending.result(SOON_S) == 5
     sending = pool.submit(producer.send, b"")
-    while front.hear() != (IntakeKind.RECORD, 5):
+    while front.receive() != (IntakeKind.RECORD, 5):
         pass
     assert not sending.done()
-    front.say(IntakeKind.ACK, 5)
+    front.send(IntakeKind.ACK, 5)
     assert sending.result(SOON_S) == 6
     producer.close()
 
 
-def test_records_that_wait_are_in_memory_once(front: Front) -> None:
-    """Not in ZeroMQ's queue, too. The front reads one record or two."""
+def test_buffered_records_are_in_memory_once(front: ScriptedFront) -> None:
+    """ZeroMQ's queue holds no second copy. The front reads one or two records."""
     command = [sys.executable, "-c", FILLS_ITS_WINDOW, front.address]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert front.hear(20) == (IntakeKind.HELLO, 0)
-        front.say(IntakeKind.SYNC, 0)
+        assert front.receive(20) == (IntakeKind.HELLO, 0)
+        front.send(IntakeKind.SYNC, 0)
         sent, grown = map(int, process.communicate(timeout=20)[0].split())
-    assert sent == WINDOW_BYTES // RECORD_BYTES - 1, "each has a header"
+    assert sent == WINDOW_BYTES // RECORD_BYTES - 1, "each message has a header"
     being_made = 3 * RECORD_BYTES
     assert grown < 1.25 * WINDOW_BYTES + being_made

@@ -1,4 +1,4 @@
-"""Producers with keys: which source a key reaches, which ids it may use, and what is said."""
+"""Producers with keys: which sources and ids a key allows, and the errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def host(folder: Path) -> Iterator[IntakeHost]:
-    """A front that takes the records of the source `orders`, of those who have a key."""
+    """Provide a host that accepts records of the source `orders` from producers with a key."""
     keys = Keys(read_key(folder / "keys" / "a.key"), Authorised(folder / "keys"), "orders")
     host = IntakeHost(folder / "log", "tcp://127.0.0.1:*", keys=keys)
     with HostThread(host):
@@ -43,9 +43,7 @@ def host(folder: Path) -> Iterator[IntakeHost]:
     host.close()
 
 
-def test_records_of_a_producer_with_the_right_are_taken_once(
-    folder: Path, host: IntakeHost
-) -> None:
+def test_records_of_an_authorised_producer_are_stored_once(folder: Path, host: IntakeHost) -> None:
     records = [{"n": n, "text": "x" * (n * 400)} for n in range(200)]
     with Producer(host.intake.address, "shop-1", keys=folder / "keys/shop.key") as producer:
         for record in records:
@@ -57,7 +55,7 @@ def test_records_of_a_producer_with_the_right_are_taken_once(
     assert [record for _, _, record in stored(host.log)] == records
 
 
-def test_a_right_to_one_source_is_none_to_another(
+def test_right_to_one_source_does_not_cover_another(
     folder: Path, host: IntakeHost, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(NotPermitted, match="rejected the key till: is the key authorised there"):
@@ -74,7 +72,7 @@ def send_as(host: IntakeHost, folder: Path, producer_id: str) -> None:
 
 
 @pytest.mark.parametrize("foreign", ["till", "shopping", "shop_1"])
-def test_a_key_is_for_its_own_ids(
+def test_key_allows_only_its_own_ids(
     folder: Path, host: IntakeHost, foreign: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(Unavailable, match=r"the key shop permits only the ids shop and shop-"):
@@ -93,7 +91,7 @@ def test_producer_without_a_key_is_rejected(folder: Path, host: IntakeHost) -> N
 def test_key_is_rejected_by_a_host_without_keys(folder: Path) -> None:
     host = IntakeHost(folder / "log", "tcp://127.0.0.1:*")
     address = f"{host.intake.address}#{read_key(folder / 'keys/a.key').public}"
-    # A front that is faster to hang up than to say why is told of as such.
+    # If the front closes the connection before its reason arrives, the error says so.
     words = "does not use keys|its handshakes fail"
     with HostThread(host), pytest.raises((NotPermitted, Unavailable), match=words):
         Producer(address, "shop", keys=folder / "keys/shop.key", timeout_s=5.0)
@@ -111,7 +109,7 @@ UNREAD = 2500
 
 
 def test_unread_handshake_failures_do_not_block() -> None:
-    """A program may do other things for hours, while its socket tries in vain."""
+    """A program may do other work for hours while its socket keeps failing."""
     with (
         closing(create_server(("127.0.0.1", 0))) as server,
         zmq.Context() as context,
@@ -126,7 +124,7 @@ def test_unread_handshake_failures_do_not_block() -> None:
         refusals.close()
 
 
-def test_a_producer_that_is_added_can_send_at_once(folder: Path, host: IntakeHost) -> None:
+def test_added_producer_can_send_at_once(folder: Path, host: IntakeHost) -> None:
     add_keys(folder / "keys", producers={"web": ["orders"]})
     with Producer(host.intake.address, "web", keys=folder / "keys/web.key") as producer:
         producer.send(1)
@@ -142,8 +140,8 @@ flow.source("payments").map(lambda record: ("payment", record)).sink("paid")
 """
 
 
-def test_a_run_with_two_sources_takes_from_each_what_the_keys_allow(tmp_path: Path) -> None:
-    """End to end, at addresses that other machines reach."""
+def test_keys_restrict_each_source_of_a_run(tmp_path: Path) -> None:
+    """End to end, at addresses that other machines can reach."""
     (tmp_path / "both.py").write_text(BOTH)
     keys = tmp_path / "keys"
     add_keys(keys, ["a"], RIGHTS)
@@ -181,7 +179,7 @@ def test_a_run_with_two_sources_takes_from_each_what_the_keys_allow(tmp_path: Pa
 
 
 def lines(output: Path) -> list[list[object]]:
-    """The values of all outputs."""
+    """Return the values of all outputs."""
     return [
         json.loads(line)["value"]
         for file in output.glob("*.jsonl")

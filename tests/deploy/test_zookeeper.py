@@ -1,4 +1,4 @@
-"""The development server of ZooKeeper: real processes that keep their data."""
+"""Development server of ZooKeeper: real processes that keep their data."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ FIRST = ClusterState("me").next(incarnation=1)
 
 
 @dataclass
-class Running:
-    """A command that serves."""
+class ZooKeeperCommand:
+    """Running `driftline zookeeper` command."""
 
     process: subprocess.Popen[str]
     connect: str
     pid: int
 
-    def ended(self) -> tuple[int, str]:
-        """Its exit status, and what it has said to standard error. Waits."""
+    def wait_for_exit(self) -> tuple[int, str]:
+        """Wait for the end; return the exit status and standard error."""
         _, said = self.process.communicate(timeout=WAIT_S)
         return self.process.returncode, said
 
 
 @contextmanager
-def running(data: Path) -> Iterator[Running]:
-    """The command, once it serves."""
+def run_zookeeper(data: Path) -> Iterator[ZooKeeperCommand]:
+    """Start the command, and yield it once the server answers."""
     needs_zookeeper()
     words = "driftline", "zookeeper", "--data", str(data), "--port", "0", "--json"
     pipe = subprocess.PIPE
@@ -55,14 +55,14 @@ def running(data: Path) -> Iterator[Running]:
         try:
             assert process.stdout is not None
             report = json.loads(process.stdout.readline())
-            yield Running(process, report["connect"], report["pid"])
+            yield ZooKeeperCommand(process, report["connect"], report["pid"])
         finally:
             process.kill()
 
 
 @contextmanager
 def closing_client(addresses: str) -> Iterator[KazooClient]:
-    """A client with a session of its own."""
+    """Provide a client with its own session."""
     client = connect(addresses, SESSION_S)
     try:
         yield client
@@ -71,25 +71,25 @@ def closing_client(addresses: str) -> Iterator[KazooClient]:
 
 
 def test_command_serves_and_keeps_its_data_until_a_signal(tmp_path: Path) -> None:
-    """A name of any characters is fine for its directory. If the server dies, the command ends."""
+    """Its directory may have any name. If the server process dies, the command exits."""
     data = tmp_path / "a b=\\ü"
-    with running(data) as served:
+    with run_zookeeper(data) as served:
         with closing_client(served.connect) as client:
             ZooKeeperRegistry(client, "/registry").write(FIRST)
         os.kill(served.pid, signal.SIGKILL)
-        status, said = served.ended()
+        status, said = served.wait_for_exit()
     assert status == 1
     assert "ZooKeeper has ended:\n  ended by SIGKILL" in said
     assert f"its log is {data}/zookeeper.log" in said
-    with running(data) as served:
+    with run_zookeeper(data) as served:
         with closing_client(served.connect) as client:
             assert ZooKeeperRegistry(client, "/registry").read() == FIRST
         with pytest.raises(InUse, match="is in use by another ZooKeeper server"):
             ZooKeeperServer(data).__enter__()
         server = os.pidfd_open(served.pid)
         served.process.terminate()
-        status, said = served.ended()
-        assert select.select([server], [], [], WAIT_S)[0], "the server lives on"
+        status, said = served.wait_for_exit()
+        assert select.select([server], [], [], WAIT_S)[0], "the server is still running"
         os.close(server)
     assert status == 128 + signal.SIGTERM
     assert "ended by SIGTERM" in said

@@ -55,15 +55,15 @@ def process_in_turns(
     pace: TurnBudget, clock: BudgetClock, rest: ElementBatch | None, each_s: float
 ) -> list[int]:
     """Process a batch at `each_s` seconds an element; return the number of elements per turn."""
-    records_taken = []
+    taken = []
     while rest is not None:
         pace.begin()
         first, rest = pace.cut(0, rest)
         pace.begin_batch(0, first)
         clock.now += each_s * len(first.labels)
         pace.end_batch(0, len(first.labels))
-        records_taken.append(len(first.labels))
-    return records_taken
+        taken.append(len(first.labels))
+    return taken
 
 
 def test_batch_size_adapts_to_the_measured_cost_of_an_element() -> None:
@@ -138,9 +138,9 @@ def test_activity_names_chained_operators_label_and_record(port: int, operators:
     assert notes[0].endswith(f"record {cut}")
     live: list[Label] = [(1763856304123456, 0), (1763856304123457, 0)]
     pace.begin_batch(port, ElementBatch(live, pack_rows(["a", "b"]), None))
-    records_taken = format_time(live[0][0])
+    taken = format_time(live[0][0])
     assert pace.doing() == (
-        """Simulation whose turns end at random readings of the clock; some nodes are careful."""
+        f"{operators}, a batch of 2 elements that begins with label {list(live[0])} ({taken}), "
         "record 'a'"
     )
 
@@ -226,7 +226,7 @@ def make_room(mode: str, made: Flow | None = None, **options: float) -> Room:
     )  # fmt: skip
 
 
-def records_taken(room: Room) -> int:
+def taken(room: Room) -> int:
     front = room.parties["front-0"]
     assert isinstance(front, Front)
     return front.sent_records
@@ -250,7 +250,7 @@ def test_hung_consumer_causes_back_pressure(mode: str) -> None:
     for _ in range(6000):  # far longer than the time after which stalled work counts as lost
         room.step()
         most = max(most, *(node.barrier.waiting_bytes for node in nodes(room)))
-    held = records_taken(room)
+    held = taken(room)
     assert held < RECORDS - 20
     assert most < 2 * WAITING
     assert room.master.coordinator.recoveries == 0
@@ -276,7 +276,7 @@ def test_hung_disk_causes_back_pressure() -> None:
         room.step()
         most = max(most, *(node.pipeline.unsaved_bytes for node in nodes(room)))
     assert WAITING < most < 4 * WAITING
-    assert records_taken(room) < RECORDS - 20
+    assert taken(room) < RECORDS - 20
     room.held_disks.clear()
     room.run(room.stopped, 100_000)
     assert outputs_are_right(room, places())

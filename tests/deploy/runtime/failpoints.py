@@ -1,8 +1,9 @@
-"""A process of a run; a master stands still at each failpoint that no master has come to before.
+"""Run a process; masters stop at each failpoint that no earlier master has reached.
 
 A failpoint is before or after a call of the registry or of the queue of masters, before a message
-is taken, or after one was sent; its name has the phase of the run. ``failpoints(folder)`` lets the
-children of this process run this module. The folder has a file for each failpoint.
+is handled, or after a message is sent; its name contains the phase of the run.
+``failpoints(folder)`` lets the children of this process run this module. The folder has a file for
+each reached failpoint.
 """
 
 from __future__ import annotations
@@ -34,86 +35,89 @@ FOLDER = "FAILPOINTS"
 
 @contextmanager
 def failpoints(folder: Path) -> Iterator[None]:
-    """Let the processes that this one starts have failpoints, which are noted in a folder."""
+    """Give failpoints to the children of this process; record reached ones in a folder."""
 
-    def ours(module: str, *arguments: object) -> list[str]:
+    def command_with_failpoints(module: str, *arguments: object) -> list[str]:
         chosen = command(module, *arguments)
         if module != MODULE:
             return chosen
         return [sys.executable, "-m", "tests.deploy.runtime.failpoints", *map(str, arguments)]
 
-    with patch("driftline.deploy.runtime.supervision.child.command", ours), patch.dict(os.environ):
+    with (
+        patch("driftline.deploy.runtime.supervision.child.command", command_with_failpoints),
+        patch.dict(os.environ),
+    ):
         os.environ[FOLDER] = str(folder)
         yield
 
 
-def come_to(point: str) -> None:
-    """Stand still, if no master has been here before."""
+def reach(point: str) -> None:
+    """Stop this process (SIGSTOP) unless a master has reached the failpoint before."""
     try:
         (Path(os.environ[FOLDER]) / point).touch(exist_ok=False)
     except FileExistsError:
         return
-    # To this thread: others of the process may do some more, but nothing after this point.
+    # Only this thread stops at this point; other threads may run a little longer.
     signal.pthread_kill(get_ident(), signal.SIGSTOP)
 
 
-class Registry(ZooKeeperRegistry):
-    """Failpoints before and after each read, and each write that changes other fields."""
+class FailpointRegistry(ZooKeeperRegistry):
+    """Registry with failpoints before and after each read and each write of other fields."""
 
     before: ClusterState | None = None
 
     def read(self) -> ClusterState | None:
-        come_to("before a read")
+        reach("before a read")
         self.before = super().read()
-        come_to("after a read")
+        reach("after a read")
         return self.before
 
     def write(self, state: ClusterState, *, again: bool = False) -> None:
         names = (field.name for field in fields(state))
         changed = [n for n in names if getattr(state, n) != getattr(self.before, n, None)]
         what = " ".join(sorted(set(changed) - {"version"}))
-        come_to(f"before writing {what}")
+        reach(f"before writing {what}")
         super().write(state, again=again)
         self.before = state
-        come_to(f"after writing {what}")
+        reach(f"after writing {what}")
 
 
-class Queue(LeaderQueue):
-    """Failpoints before and after queueing up, and looking who is the first."""
+class FailpointQueue(LeaderQueue):
+    """Queue of masters with failpoints before and after each of its jobs."""
 
-    def execute_job(self, job: DurableJob) -> object:
-        come_to(f"before {type(job).__name__}")
-        result = super().execute_job(job)
-        come_to(f"after {type(job).__name__}")
+    def carry_out(self, job: DurableJob) -> object:
+        reach(f"before {type(job).__name__}")
+        result = super().carry_out(job)
+        reach(f"after {type(job).__name__}")
         return result
 
 
-class Leader(Master):
-    """Failpoints before each kind of message is taken in each phase."""
+class FailpointMaster(Master):
+    """Master with failpoints before each kind of message, in each phase."""
 
     def handle(self, sender: str, message: Message) -> None:
-        come_to(f"{self.coordinator.phase.name} takes {type(message).__name__}")
+        reach(f"{self.coordinator.phase.name} takes {type(message).__name__}")
         super().handle(sender, message)
 
 
-class Speaking(Runtime):
-    """Failpoints after each kind of message was sent in each phase."""
+class FailpointRuntime(Runtime):
+    """Runtime with failpoints after each kind of sent message, in each phase."""
 
     def _send(self, party: Role, to: str, data: bytes) -> None:
         super()._send(party, to, data)
         assert isinstance(party, Candidate)
         if party.master is not None:
             kind = type(decode(data)[1]).__name__
-            come_to(f"{party.master.coordinator.phase.name} has sent {kind}")
+            reach(f"{party.master.coordinator.phase.name} has sent {kind}")
 
 
 def run_process(config: str) -> int:
-    """As `deploy.runtime.process` does."""
+    """Run a process of a run as `deploy.runtime.process` does, with the classes above."""
     with (
-        patch("driftline.coordinator.zookeeper.ZooKeeperRegistry", Registry),
-        patch("driftline.coordinator.zookeeper.LeaderQueue", Queue),
-        patch("driftline.deploy.runtime.master_process.Master", Leader),
-        patch("driftline.deploy.runtime.master_process.Runtime", Speaking),
+        patch("driftline.coordinator.zookeeper.ZooKeeperRegistry", FailpointRegistry),
+        patch("driftline.coordinator.zookeeper.LeaderQueue", FailpointQueue),
+        patch("driftline.deploy.runtime.master_process.Master", FailpointMaster),
+        patch("driftline.deploy.runtime.master_process.Runtime", FailpointRuntime),
     ):
         return driftline.deploy.runtime.process.main(config)
 

@@ -1,7 +1,8 @@
-"""An intake that takes nothing for a while, again and again, and producers with heartbeats.
+"""Run an intake that pauses repeatedly, and producers with ZeroMQ heartbeats.
 
-Their connections break off meanwhile. A program of its own: what it provokes would end the process.
-Exit status 0: it lives, and messages arrived after each pause.
+During a pause the producers' connections time out. This is a separate program because the failure
+that it provokes would abort the process. Exit status 0: the process has survived, and messages
+arrived after each pause.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ HEARTBEAT_MS, PAUSE_S, BUSY_S = 100, 0.25, 0.1
 
 
 def producer(address: str, over: threading.Event) -> None:
-    """Sends for ever, whether its connection holds or not."""
+    """Send forever, whether the connection is up or not."""
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.setsockopt(zmq.LINGER, 0)
         dealer.setsockopt(zmq.IMMEDIATE, 1)
@@ -36,7 +37,7 @@ def producer(address: str, over: threading.Event) -> None:
 
 
 def main(directory: Path) -> None:
-    """Pause, and take, in turns."""
+    """Alternate between pauses and receiving."""
     with closing(InputLog(directory / "log", "test")) as log:
         intake = IntakeSocket(ReceivedSource(log, lambda: 1), "tcp://127.0.0.1:*")
         over = threading.Event()
@@ -47,7 +48,7 @@ def main(directory: Path) -> None:
             thread.start()
         with closing(intake):
             for _ in range(PAUSES):
-                sleep(PAUSE_S)  # the pause itself
+                sleep(PAUSE_S)  # the pause
                 before, until = intake.malformed, monotonic() + BUSY_S
                 while monotonic() < until or intake.malformed == before:
                     intake.socket.poll(50)

@@ -1,4 +1,4 @@
-"""A run whose front and consumer are in the process of the test; the others have their own."""
+"""A run whose front and consumer are in the process of the test; other roles have their own."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ LIMIT_S = 90.0
 """How long anything may take that has to happen."""
 
 
-class Records:
-    """A source of records for some keys, as fast as they are taken."""
+class KeyedRecords:
+    """Source of records for several keys, without a rate limit."""
 
     name = "records"
 
@@ -65,8 +65,8 @@ class Records:
         return self.name
 
 
-class Kept:
-    """A consumer in memory, with all values by key."""
+class ValuesByKey:
+    """Consumer that keeps all values in memory, by key."""
 
     def __init__(self) -> None:
         self.values: dict[object, list[object]] = {}
@@ -88,21 +88,21 @@ class Kept:
 
 
 class HostedRun:
-    """A run of the flow; `start` starts the master and the nodes."""
+    """Run of the flow; `start` starts the master and the nodes."""
 
     def __init__(
         self,
         folder: Path,
         stack: ExitStack,
-        source: Records,
+        source: KeyedRecords,
         *,
         network: TransportConfig = LOCAL,
         nodes: int = 2,
     ) -> None:
-        """`network`: that of this process."""
+        """Prepare a run; `network` is that of this process."""
         (folder / "flow.py").write_text(FLOW)
         self.flow = load_flow(str(folder / "flow.py"))
-        self.kept, self.source = Kept(), source
+        self.consumer, self.source = ValuesByKey(), source
         self.sockets = stack.enter_context(tempfile.TemporaryDirectory(prefix="driftline-"))
         plan, policy = make_plan(self.flow), get_policy("exactly-once")
         self.config = ProcessConfig(
@@ -118,7 +118,7 @@ class HostedRun:
         )
         self.front.address = self.runtime.add(self.front, here.inbox("front-0"))
         self.front.addresses["master"] = here.address("master")
-        self.runtime.add(ConsumerServer(lambda barrier: self.kept), here.inbox("consumer"))
+        self.runtime.add(ConsumerServer(lambda barrier: self.consumer), here.inbox("consumer"))
         self.watch = StatusPoller(every_s=0.05)
         self._stack = stack
 
@@ -126,10 +126,10 @@ class HostedRun:
         self.cluster = self._stack.enter_context(cluster)
 
     def supervise(self) -> None:
-        """One look at the processes."""
+        """Check the processes once."""
         self.cluster.supervise(self.front.completed, self.front.max_sent_time, self.watch)
 
-    def go(self, until: Callable[[], bool], what: str = "it happens") -> None:
+    def run_until(self, until: Callable[[], bool], what: str = "it happens") -> None:
         """Run until a condition holds."""
         give_up_at = monotonic() + LIMIT_S
         while not until():
@@ -138,21 +138,21 @@ class HostedRun:
             self.runtime.step(wait_s=0.01)
             self.supervise()
 
-    def outputs(self, more: int) -> None:
-        """Wait for more outputs."""
-        least = self.kept.count + more
-        self.go(lambda: self.kept.count >= least, f"{least} outputs")
+    def await_outputs(self, more: int) -> None:
+        """Wait for this many more outputs."""
+        least = self.consumer.count + more
+        self.run_until(lambda: self.consumer.count >= least, f"{least} outputs")
 
     def kill(self, name: str) -> None:
         self.cluster._processes[name].kill()
 
-    def ends(self) -> None:
-        """Wait for the end; the outputs are those of the reference interpreter."""
-        self.go(lambda: self.front.stopped, "the end")
+    def finish(self) -> None:
+        """Wait for the end, and compare the outputs with the reference interpreter."""
+        self.run_until(lambda: self.front.stopped, "the end")
         source = self.source
         records = [source.record(number) for number in range(1, source.last + 1)]
         expected: dict[object, list[object]] = {}
         for item in run_reference(self.flow, [records]):
             assert isinstance(item.value, tuple)
             expected.setdefault(item.value[0], []).append(item.value[1])
-        assert self.kept.values == expected
+        assert self.consumer.values == expected

@@ -1,4 +1,4 @@
-"""Runtimes of several hosts in one process, each with its key, on the loopback of this machine."""
+"""Runtimes of several hosts in one process, each with its key, on loopback."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ RIGHTS = {
 
 
 class Hosts:
-    """A set of keys, and runtimes that have one of them. A context manager."""
+    """Set of keys, and runtimes with one key each. A context manager."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,34 +40,33 @@ class Hosts:
         self._context = zmq.Context()
 
     def transport(self, key: str, **other: Any) -> Transport:
-        """The transport of a process that has a key."""
+        """Return the transport of a process with this key."""
         own, authorised = read_key(self.keys / f"{key}.key"), Authorised(self.keys)
         return replace(Transport("tcp", own=own, authorised=authorised), **other)
 
     def start(
         self, key: str, party: str, *, at: str = "tcp://127.0.0.1:*", **other: Any
     ) -> tuple[Listener, str]:
-        """A party on a host with a key; returns it and its address."""
+        """Start a role on a host with this key; return the role and its address."""
         runtime = Runtime(transport=self.transport(key, **other))
         self.runtimes.append(runtime)
         listener = Listener(party)
         return listener, runtime.add(listener, at)
 
     def say(self, speaker: Listener, to: str, message: Message) -> None:
-        """Let a party send a message."""
+        """Let a role send a message."""
         speaker.send(to, message)
 
     def until(self, condition: Callable[[], bool], within_s: float = SOON_S) -> None:
-        """Let all runtimes run until a condition holds."""
+        """Run all runtimes until a condition holds."""
         deadline = monotonic() + within_s
         while not condition():
-            assert monotonic() < deadline, "it did not happen"
+            assert monotonic() < deadline, "the condition did not hold in time"
             for runtime in self.runtimes:
                 runtime.step(wait_s=0.005)
 
     def raw(self, address: str, key: str | None, **pair: str) -> zmq.Socket[bytes]:
-        """A socket that a program of anybody has connected; with a key of the set, with any other
-        pair, or without one."""
+        """Connect a plain ZeroMQ socket with a key of the set, another key pair, or no key."""
         where = parse(address)
         socket: zmq.Socket[bytes] = self._context.socket(zmq.PUSH)
         socket.linger = 0
@@ -85,8 +84,10 @@ class Hosts:
     def speak(
         self, address: str, key: str, spoken: Sequence[tuple[str, Message]]
     ) -> zmq.Socket[bytes]:
-        """Send messages with a key of the set: (who the message says that it is from, message).
-        A connection that is refused takes no more."""
+        """Send messages with a key of the set; each is a pair (claimed sender, message).
+
+        A rejected connection does not accept all of them.
+        """
         socket = self.raw(address, key)
         with suppress(zmq.Again):
             for sender, message in spoken:

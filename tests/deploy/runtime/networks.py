@@ -1,6 +1,6 @@
-"""The networks of two hosts on this machine, by TCP with keys.
+"""Networks of two hosts on this machine, over TCP with keys.
 
-One host has the master and the nodes, the other one, the test, the front and the consumer.
+One host has the master and the nodes; the other one, the test, has the front and the consumer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def networks(directory: Path) -> tuple[TransportConfig, TransportConfig]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens at; all are held until all are known."""
+    """Return free ports; all are bound until all are known."""
     held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in held]
     for one in held:

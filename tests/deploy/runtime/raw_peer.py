@@ -1,4 +1,4 @@
-"""A peer of a ZeroMQ socket that sends exactly the bytes that it is told to."""
+"""Peer of a ZeroMQ socket that sends exactly the given bytes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ MORE, LONG, COMMAND = 1, 2, 4
 
 
 def frame(body: bytes, flags: int = 0) -> bytes:
-    """A frame of ZMTP 3."""
+    """Encode a frame of ZMTP 3."""
     return head(len(body), flags | (LONG if len(body) > 255 else 0)) + body
 
 
 def head(size: int, flags: int = LONG) -> bytes:
-    """The first bytes of a frame."""
+    """Encode the first bytes of a frame."""
     return bytes([flags]) + size.to_bytes(8 if flags & LONG else 1, "big")
 
 
@@ -25,10 +25,10 @@ READY = frame(b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER", COMMAND)
 
 
 class Peer:
-    """A connection. A context manager."""
+    """Connection to a ZeroMQ socket. A context manager."""
 
     def __init__(self, address: str, *, shaken: bool = True) -> None:
-        """`shaken`: the peer has shaken hands as it should."""
+        """Connect; if `shaken`, complete the ZMTP handshake."""
         scheme, _, place = address.partition("://")
         if scheme == "ipc":
             self.socket = socket.socket(socket.AF_UNIX)
@@ -49,7 +49,7 @@ class Peer:
         self.socket.sendall(data)
 
     def try_to_send(self, data: bytes) -> bool:
-        """Whether the other side has taken the bytes."""
+        """Return whether the other side accepts the bytes."""
         try:
             self.socket.sendall(data)
         except OSError:
@@ -57,7 +57,7 @@ class Peer:
         return True
 
     def is_closed(self) -> bool:
-        """Read until the other side closes the connection; False: it did not within a while."""
+        """Read until the other side closes the connection; return False if it does not in time."""
         try:
             while self.socket.recv(1 << 16):
                 pass

@@ -1,4 +1,4 @@
-"""What kills its process again and again ends the run, with what it said and its record."""
+"""A crash loop ends the run, with the output of the crashed process and the record."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ keyed.scan(killer, ValueState("n"), name="killer").sink()
 """
 
 
-def test_a_record_that_kills_its_process_is_named(tmp_path: Path) -> None:
+def test_record_that_crashes_its_process_is_named(tmp_path: Path) -> None:
     (tmp_path / "killer.py").write_text(FLOW)
     source = tmp_path / "in.jsonl"
     texts = ["fine"] * 40 + ["segfault"] + ["fine"] * 40

@@ -1,4 +1,4 @@
-"""Leaders that are killed at each of their failpoints: the outputs are the same."""
+"""Leaders are killed at each of their failpoints: the outputs are the same."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from tests.deploy.runtime.failpoints import failpoints
-from tests.deploy.runtime.test_standby_masters import Run
+from tests.deploy.runtime.test_standby_masters import StandbyRun
 from tests.zookeepers import Ensemble
 
 SURELY = {
@@ -32,31 +32,33 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def run(zookeeper: Ensemble, tmp_path: Path, folder: Path) -> Iterator[Run]:
+def run(zookeeper: Ensemble, tmp_path: Path, folder: Path) -> Iterator[StandbyRun]:
     with ExitStack() as stack:
         stack.enter_context(failpoints(folder))
-        yield Run(zookeeper, tmp_path, "runs/failpoints", stack, forgets=True)
+        yield StandbyRun(zookeeper, tmp_path, "runs/failpoints", stack, forgets=True)
 
 
-def test_a_leader_may_be_killed_at_each_failpoint(run: Run, folder: Path) -> None:
-    def kill_who_stands_still() -> None:
+def test_leader_killed_at_each_failpoint_does_not_change_outputs(
+    run: StandbyRun, folder: Path
+) -> None:
+    def kill_stopped_master() -> None:
         cluster = run.cluster
         for name, pid in list(cluster.pids.items()):
-            if name.startswith("master") and stands_still(pid):
-                cluster._killed.add(name)  # so that it is no loop of crashes
+            if name.startswith("master") and is_stopped(pid):
+                cluster._killed.add(name)  # so that it does not count as a crash loop
                 run.kill(name)
 
-    run.meanwhile = kill_who_stands_still
-    run.outputs(1000)
+    run.meanwhile = kill_stopped_master
+    run.await_outputs(1000)
     for node in ("node-0", "node-1"):
         run.kill(node)
-        run.outputs(500)
-    run.ends()
+        run.await_outputs(500)
+    run.finish()
     seen = {file.name for file in folder.iterdir()}
     assert seen > SURELY, f"no master was killed at {SURELY - seen}"
 
 
-def stands_still(pid: int) -> bool:
+def is_stopped(pid: int) -> bool:
     try:
         return str(psutil.Process(pid).status()) == psutil.STATUS_STOPPED
     except psutil.NoSuchProcess:

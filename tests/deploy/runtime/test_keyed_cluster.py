@@ -1,4 +1,4 @@
-"""Real processes that speak by TCP with keys: kills and strangers leave the outputs as they are.
+"""Real processes over TCP with keys: kills and unauthorised peers do not change the outputs.
 
 The master and the nodes have the key of one host; the front and the consumer, in this process, that
 of another one.
@@ -13,14 +13,14 @@ from msgspec.structs import replace
 
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.wire.addresses import parse
-from tests.deploy.runtime.hosted_run import HostedRun, Records
+from tests.deploy.runtime.hosted_run import HostedRun, KeyedRecords
 from tests.deploy.runtime.networks import networks
 from tests.deploy.runtime.raw_peer import Peer, head
 from tests.deploy.runtime.test_strangers_at_members import CURVE_GREETING
 
 
-def is_there(address: str) -> bool:
-    """Whether somebody listens."""
+def is_listening(address: str) -> bool:
+    """Return whether a process listens at the address."""
     try:
         Peer(parse(address).endpoint, shaken=False).close()
     except ConnectionRefusedError:
@@ -28,8 +28,8 @@ def is_there(address: str) -> bool:
     return True
 
 
-def stranger(address: str) -> None:
-    """Someone without a key, who claims to have much to say."""
+def connect_without_key(address: str) -> None:
+    """Connect without a key and announce a large message."""
     with Peer(parse(address).endpoint, shaken=False) as peer:
         peer.try_to_send(CURVE_GREETING + head(1 << 30) + bytes(1 << 16))
         assert peer.is_closed()
@@ -38,16 +38,18 @@ def stranger(address: str) -> None:
 def test_cluster_with_keys_delivers_once_despite_kills_and_strangers(tmp_path: Path) -> None:
     of_nodes, of_ends = networks(tmp_path)
     with ExitStack() as stack:
-        run = HostedRun(tmp_path, stack, Records(2500), network=of_ends)
+        run = HostedRun(tmp_path, stack, KeyedRecords(2500), network=of_ends)
         config = replace(run.config, network=of_nodes)
         run.start(LocalCluster(config))
         for victim in ("node-1", "master", "node-0"):
-            run.outputs(500)
+            run.await_outputs(500)
             for party in ("node-0", "node-1"):
-                stranger(run.front.addresses[party])
-            stranger(run.front.address)
-            run.go(lambda: is_there(config.address("master")))  # outputs continue without one
-            stranger(config.address("master"))
+                connect_without_key(run.front.addresses[party])
+            connect_without_key(run.front.address)
+            run.run_until(
+                lambda: is_listening(config.address("master"))
+            )  # outputs continue without a master
+            connect_without_key(config.address("master"))
             run.kill(victim)
-        run.ends()
+        run.finish()
         assert run.cluster.restarts >= 3

@@ -1,4 +1,4 @@
-"""Log lines: what is in them stays in them, and what cannot be written is told."""
+"""Log lines keep their contents, and lines that cannot be written are reported."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from driftline.deploy.runtime.logs import LineFormatter, LogFileHandler
 
 
-def test_a_log_file_on_a_full_device_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_full_log_device_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     handler = LogFileHandler(Path("/dev/full"))
     for _ in range(2):
         handler.handle(logging.makeLogRecord({"msg": "a line"}))
@@ -67,7 +67,7 @@ FORGED = "tea\n15:04:05.123 info    run     all is well\r\x1b]0;title\x07\x9b8m\
 
 
 def logged(as_json: bool) -> list[str]:
-    """The lines of a record with that text in its message, in its fields, and in a traceback."""
+    """Return the log lines of a record with this text in its message, fields and traceback."""
     try:
         raise ValueError(FORGED)
     except ValueError:
@@ -77,7 +77,7 @@ def logged(as_json: bool) -> list[str]:
     return LineFormatter(as_json).format(record).splitlines()
 
 
-def test_a_record_is_one_line_for_people_and_what_follows_is_indented() -> None:
+def test_text_record_is_one_line_with_indented_continuation() -> None:
     first, *others = logged(as_json=False)
     assert first.endswith(" error   run     no tea")
     assert all(line.startswith("  ") for line in others)
@@ -87,7 +87,7 @@ def test_a_record_is_one_line_for_people_and_what_follows_is_indented() -> None:
     assert all(line.isprintable() for line in (first, *others))
 
 
-def test_a_record_is_one_line_as_json_and_is_read_as_it_was() -> None:
+def test_json_record_is_one_line_and_round_trips() -> None:
     [line] = logged(as_json=True)
     assert line.isprintable()
     parsed = json.loads(line)

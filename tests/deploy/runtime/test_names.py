@@ -1,4 +1,4 @@
-"""Files of the user's shadow nothing, and ours shadow nothing of the user's."""
+"""User files and Driftline's modules do not shadow each other."""
 
 from __future__ import annotations
 
@@ -29,7 +29,10 @@ counts.sink("counts")
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A flow among files whose names are those of Python's, of libraries, and of ours."""
+    """Return a folder with a flow.
+
+    Its other files are named like modules of Python, libraries and Driftline.
+    """
     for name in ("acker", "bench", "click", "datetime", "deploy", "lmdb", "zmq"):
         (tmp_path / f"{name}.py").write_text(WRONG)
     (tmp_path / "engine.py").write_text("BONUS = 100")
@@ -41,7 +44,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_flow_runs_among_files_of_any_name(folder: Path) -> None:
+def test_flow_runs_among_files_of_any_name(folder: Path) -> None:
     command = [sys.executable, "-m", "driftline", "run", "mine", "--input", "in.jsonl"]
     done = subprocess.run(
         [*command, "--output", "out", "--nodes", "2"],

@@ -1,4 +1,4 @@
-"""Whatever ends a run, nobody is left over, and the same command resumes from there."""
+"""However a run ends, no process remains, and the same command resumes it."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ flow.source("lines").map(busy, name="busy").sink()
 """
 
 
-class Runs:
-    """Runs of one flow on one directory, and what is there after them."""
+class OrphanedRuns:
+    """Runs of one flow on one directory, and their processes and outputs."""
 
     def __init__(self, directory: Path, *arguments: str) -> None:
         self.output = directory / "out"
@@ -42,7 +42,7 @@ class Runs:
         return subprocess.Popen(self.command, cwd=ROOT, stderr=subprocess.PIPE, text=True)
 
     def children(self) -> list[int]:
-        """Processes that work for the runs of this directory, by what they were started with."""
+        """Return the processes of runs on this directory, found by their command line."""
         found = []
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             with suppress(OSError):
@@ -54,8 +54,8 @@ class Runs:
                     found.append(int(path.parent.name))
         return found
 
-    def nobody_is_left(self) -> None:
-        """Waits: the kernel ends processes one after the other."""
+    def await_no_children(self) -> None:
+        """Wait until no process remains; the kernel ends them one after the other."""
         deadline = monotonic() + 30
         while (left := self.children()) and monotonic() < deadline:
             select.select((), (), (), 0.01)
@@ -69,16 +69,16 @@ class Runs:
 
 
 @pytest.fixture
-def runs(tmp_path: Path) -> Iterator[Runs]:
+def runs(tmp_path: Path) -> Iterator[OrphanedRuns]:
     source = tmp_path / "in.jsonl"
     source.write_text("".join(json.dumps({"text": f"a b c{i}"}) + "\n" for i in range(150)))
-    found = Runs(tmp_path, "driftline.index", "--input", str(source))
+    found = OrphanedRuns(tmp_path, "driftline.index", "--input", str(source))
     yield found
-    found.nobody_is_left()
+    found.await_no_children()
 
 
-def kill_at_random(runs: Runs, times: int, chance: random.Random) -> None:
-    """Kill the parent at random, then let it come to its end; compare with the reference."""
+def kill_at_random(runs: OrphanedRuns, times: int, chance: random.Random) -> None:
+    """Kill the parent at random times, complete the run, and compare with the reference."""
     for _ in range(times):
         process = runs.start()
         with suppress(subprocess.TimeoutExpired):
@@ -96,17 +96,17 @@ def kill_at_random(runs: Runs, times: int, chance: random.Random) -> None:
     assert not left, f"{left}\n{said}"
 
 
-def test_the_parent_may_be_killed_at_any_moment(runs: Runs) -> None:
+def test_parent_may_be_killed_at_any_moment(runs: OrphanedRuns) -> None:
     kill_at_random(runs, 4, random.Random(1))
 
 
 @pytest.mark.soak
-def test_the_parent_may_be_killed_fifty_times(runs: Runs) -> None:
+def test_parent_may_be_killed_fifty_times(runs: OrphanedRuns) -> None:
     for seed in range(10):
         kill_at_random(runs, 5, random.Random(seed))
 
 
-def test_a_signal_that_asks_it_to_end_ends_it_in_order(runs: Runs) -> None:
+def test_termination_signal_ends_the_run_cleanly(runs: OrphanedRuns) -> None:
     number = signal.SIGHUP
     process = runs.start()
     while not list(runs.output.glob("*.jsonl")):
@@ -123,11 +123,11 @@ def test_a_signal_that_asks_it_to_end_ends_it_in_order(runs: Runs) -> None:
 def test_process_in_a_function_that_holds_the_gil_ends_with_its_parent(tmp_path: Path) -> None:
     (tmp_path / "busy.py").write_text(BUSY)
     (tmp_path / "in.txt").write_text("one\ntwo\n")
-    runs = Runs(tmp_path, str(tmp_path / "busy.py"), "--input", str(tmp_path / "in.txt"))
+    runs = OrphanedRuns(tmp_path, str(tmp_path / "busy.py"), "--input", str(tmp_path / "in.txt"))
     process = runs.start()
     while len(runs.children()) < 3:
         assert process.poll() is None
-    select.select((), (), (), 2.0)  # no sign tells that a node is in the function
+    select.select((), (), (), 2.0)  # no sign shows that a node is in the function
     process.kill()
     process.communicate()
-    runs.nobody_is_left()
+    runs.await_no_children()

@@ -1,4 +1,4 @@
-"""A process that hangs is replaced, and the operator is told; the outputs are the same."""
+"""A hung process is replaced and reported; the outputs are the same."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ BATCH = 300
 LIMIT_S = 60.0
 
 
-class Served:
-    """A run that gets records from a producer of ours; what it tells is read while it runs."""
+class ProducerRun:
+    """Run fed by a producer of the test, whose log is read meanwhile."""
 
     def __init__(self, directory: Path, *options: str, flow: str = FLOW) -> None:
         (directory / "counts.py").write_text(flow)
@@ -61,7 +61,7 @@ class Served:
         self.sent += count
 
     def events(self, event: str, **fields: object) -> list[dict[str, object]]:
-        """The lines of an event so far."""
+        """Return the lines of an event so far."""
         stderr = self.process.stderr
         assert stderr is not None
         while select.select([stderr], [], [], 0.05)[0] and (data := os.read(stderr.fileno(), 9999)):
@@ -85,7 +85,7 @@ class Served:
             said = "\n".join(map(str, self.lines))
             assert monotonic() < deadline, f"not within {LIMIT_S} s: {what}\n{said}"
             self.events("")
-            with suppress(Unavailable):  # it sends meanwhile, if it has to
+            with suppress(Unavailable):  # the producer resends meanwhile, if it has to
                 self.producer.flush(0.01)
 
     def values(self) -> list[tuple[int, int]]:
@@ -110,8 +110,8 @@ class Served:
         os.kill(pid, signal.SIGSTOP)
         return pid
 
-    def ends_in_good_order(self) -> None:
-        """With the outputs of a run without failures."""
+    def check_clean_end(self) -> None:
+        """Wait for the end; check that the outputs are those of a run without failures."""
         self.wait(lambda: self.process.poll() is not None, "the end")
         assert self.process.returncode == 128 + signal.SIGTERM, self.lines
         expected = {(i, i // 7 + 1) for i in range(self.sent)}
@@ -121,8 +121,8 @@ class Served:
 
 
 @pytest.fixture
-def served(tmp_path: Path) -> Iterator[Served]:
-    run = Served(tmp_path)
+def served(tmp_path: Path) -> Iterator[ProducerRun]:
+    run = ProducerRun(tmp_path)
     try:
         run.send()
         run.await_outputs()
@@ -133,8 +133,8 @@ def served(tmp_path: Path) -> Iterator[Served]:
         run.process.wait()
 
 
-def test_processes_that_hang_are_replaced_also_while_the_run_is_asked_to_end(
-    served: Served,
+def test_hung_processes_are_replaced_even_during_shutdown(
+    served: ProducerRun,
 ) -> None:
     pid = served.stop("node-1")
     served.send()
@@ -147,7 +147,7 @@ def test_processes_that_hang_are_replaced_also_while_the_run_is_asked_to_end(
     served.send()
     served.producer.flush(LIMIT_S)
     served.process.send_signal(signal.SIGTERM)
-    served.ends_in_good_order()
+    served.check_clean_end()
     for name, pid in pids.items():
         assert served.events("process-hung", name=name, pid=pid)
         assert len(served.events("process-silent", name=name, pid=pid)) == 1

@@ -1,4 +1,4 @@
-"""A function may take as long as it likes: nobody recovers because of it, and it is told."""
+"""A slow function is logged, and does not cause a recovery."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ flow.source("records").map(slow, name="slow").sink()
 """
 
 
-class Run:
-    """A run of a flow over records that take so long."""
+class SlowRun:
+    """Run of a flow over records that take this long."""
 
     def __init__(
         self, directory: Path, seconds: list[float], *options: str, name: str = ""
@@ -62,12 +62,12 @@ class Run:
             ],
             cwd=ROOT, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-        self.said = done.stderr
-        assert done.returncode == 0, self.said
+        self.log_text = done.stderr
+        assert done.returncode == 0, self.log_text
 
     @property
     def recoveries(self) -> list[str]:
-        return re.findall(r"recovering: .*", self.said)
+        return re.findall(r"recovering: .*", self.log_text)
 
     @property
     def values(self) -> list[object]:
@@ -87,17 +87,17 @@ SHORT = ("--missing-after", "1", "--stalled-after", "1")
 
 
 def test_slow_record_is_logged_and_completes_without_recovery(tmp_path: Path) -> None:
-    run = Run(tmp_path, [0, 0, 4.5, 0, 0], *SHORT, "--nodes", "2", "--slow-after", "1")
+    run = SlowRun(tmp_path, [0, 0, 4.5, 0, 0], *SHORT, "--nodes", "2", "--slow-after", "1")
     assert not run.recoveries
     assert run.values == counts(5)
-    reports = re.findall(r"node-\d has been busy for (\d) s with (.*)", run.said)
+    reports = re.findall(r"node-\d has been busy for (\d) s with (.*)", run.log_text)
     assert [seconds for seconds, _ in reports] == ["1", "2", "4"] or len(reports) == 2
     assert all("source 'records'" in what and "label [" in what for _, what in reports)
 
 
 def test_function_that_holds_the_gil_is_given_more_time(tmp_path: Path) -> None:
-    """Nothing in the process can speak meanwhile: it is missed, but not for ever."""
-    run = Run(tmp_path, [0, 3.5, 0], *SHORT, name="lock.py")
+    """No thread of the process can run meanwhile: the process is reported, then given more time."""
+    run = SlowRun(tmp_path, [0, 3.5, 0], *SHORT, name="lock.py")
     assert run.values == [0, 1, 2]
     assert len(run.recoveries) <= 2
-    assert "is back after" in run.said
+    assert "is back after" in run.log_text

@@ -1,4 +1,4 @@
-"""Real masters that queue up in a real ZooKeeper: whatever befalls them, outputs are the same."""
+"""Real masters that queue in a real ZooKeeper: outputs are the same whatever fails."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ from driftline.deploy.runtime.master_process import MASTERS
 from driftline.deploy.runtime.metrics.endpoint import port_file_path, read_port_file
 from driftline.deploy.runtime.supervision.cluster import LocalCluster
 from driftline.engine.sources import BadRecord
-from tests.deploy.runtime.hosted_run import HostedRun, Records
+from tests.deploy.runtime.hosted_run import HostedRun, KeyedRecords
 from tests.deploy.runtime.metrics.scraping import ask, samples
 from tests.zookeepers import SESSION_S, Ensemble
 
 RECORD_S = 0.003
 
 
-class Paced(Records):
-    """The records, so slowly that a run outlasts masters, as it waits for none; until `hurry`."""
+class SlowRecords(KeyedRecords):
+    """Records at a slow rate until `hurry` is set, so that the run outlasts its masters.
+
+    The run does not wait for a master, so at full speed it would complete too early.
+    """
 
     hurry = False
 
@@ -40,9 +43,12 @@ class Paced(Records):
             yield record
 
 
-class Run(HostedRun):
-    """A run with standby masters. `metrics`: where the others serve them; `forgets`: whether a
-    master that has died loses its place at once."""
+class StandbyRun(HostedRun):
+    """Run with standby masters.
+
+    `metrics`: the address where the processes serve metrics; `forgets`: whether a dead master loses
+    its place in the queue at once.
+    """
 
     def __init__(
         self,
@@ -54,7 +60,7 @@ class Run(HostedRun):
         *,
         forgets: bool = False,
     ) -> None:
-        self.paced = Paced(1 << 60)
+        self.paced = SlowRecords(1 << 60)
         super().__init__(directory, stack, self.paced)
         where = f"{zookeeper.addresses}/{name}"
         config = replace(
@@ -85,35 +91,37 @@ class Run(HostedRun):
         self.meanwhile()
 
     def leader(self) -> str:
-        """The name of the process that leads, as the guide knows it."""
+        """Return the name of the leading process, as the guide knows it."""
         process, _ = self.guide.leader
         return next(name for name, own in self.cluster._tokens.items() if own == process)
 
-    def scraped(self, number: int) -> dict[tuple[str, ...], float]:
-        """What a master serves; nothing while it does not."""
+    def scrape(self, number: int) -> dict[tuple[str, ...], float]:
+        """Scrape a master; return nothing if it does not answer."""
         port = read_port_file(port_file_path(self.sockets, "master", number))
         answer = ask(f"http://127.0.0.1:{port}/metrics")
         return samples(answer.text) if answer.status == 200 else {}
 
     def leads_alone(self, number: int) -> bool:
-        """Whether this master says that it leads, and the other one that it stands by."""
+        """Return whether metrics show this master as leader and the other as standby."""
         name = "driftline_master_leads", "master"
-        return (self.scraped(number).get(name), self.scraped(1 - number).get(name)) == (1, 0)
+        return (self.scrape(number).get(name), self.scrape(1 - number).get(name)) == (1, 0)
 
-    def another_leads(self, before: str) -> None:
-        self.go(lambda: self.guide.leader[0] not in ("", before), "another master leads")
+    def await_other_leader(self, before: str) -> None:
+        self.run_until(lambda: self.guide.leader[0] not in ("", before), "another master leads")
 
-    def ends(self) -> None:
+    def finish(self) -> None:
         self.paced.hurry = True
         self.source.last = self.front.max_sent_time
-        super().ends()
+        super().finish()
 
 
 @pytest.fixture
-def run(zookeeper: Ensemble, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Run]:
+def run(
+    zookeeper: Ensemble, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[StandbyRun]:
     with ExitStack() as stack:
         metrics: str = getattr(request, "param", "")
-        yield Run(zookeeper, tmp_path, f"runs/{request.function.__name__}", stack, metrics)
+        yield StandbyRun(zookeeper, tmp_path, f"runs/{request.function.__name__}", stack, metrics)
 
 
 def count_events(caplog: pytest.LogCaptureFixture, event: str) -> int:
@@ -121,55 +129,57 @@ def count_events(caplog: pytest.LogCaptureFixture, event: str) -> int:
 
 
 @pytest.mark.parametrize("run", ["127.0.0.1:0"], indirect=True)
-def test_standbys_take_over_from_leaders_that_are_killed_or_stand_still_without_a_recovery(
-    run: Run, caplog: pytest.LogCaptureFixture
+def test_standby_takes_over_from_killed_or_suspended_leader_without_recovery(
+    run: StandbyRun, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A leader that stood still past its session can do no harm; metrics tell who leads."""
+    """A leader that is suspended past its session can do no harm, and metrics show who leads."""
     caplog.set_level(logging.INFO, "driftline")
-    run.outputs(400)
+    run.await_outputs(400)
     name, process = run.leader(), run.guide.leader[0]
     number = int(name[-1])
-    run.go(lambda: run.leads_alone(number), f"{name} leads, the other master stands by")
-    leader, standby = run.scraped(number), run.scraped(1 - number)
+    run.run_until(lambda: run.leads_alone(number), f"{name} leads, the other master stands by")
+    leader, standby = run.scrape(number), run.scrape(1 - number)
     assert leader["driftline_phase", "running"] == 1
     assert leader["driftline_incarnation", "master"] == 1
     assert ("driftline_phase", "running") not in standby
     assert standby["process_resident_memory_bytes",] > 0
     run.kill(name)
-    run.another_leads(process)
-    run.go(lambda: count_events(caplog, "taken-over") == 1, "it takes over")
-    run.go(lambda: run.leads_alone(1 - number), f"{name} stands by, the other master leads")
-    after = run.scraped(1 - number)
+    run.await_other_leader(process)
+    run.run_until(lambda: count_events(caplog, "taken-over") == 1, "it takes over")
+    run.run_until(lambda: run.leads_alone(1 - number), f"{name} stands by, the other master leads")
+    after = run.scrape(1 - number)
     assert after["driftline_master_epoch", "master"] > leader["driftline_master_epoch", "master"]
-    run.outputs(400)
+    run.await_outputs(400)
     name, process = run.leader(), run.guide.leader[0]
     pid = run.cluster.pids[name]
     os.kill(pid, signal.SIGSTOP)
-    run.another_leads(process)
-    run.outputs(400)
+    run.await_other_leader(process)
+    run.await_outputs(400)
     os.kill(pid, signal.SIGCONT)
-    run.go(lambda: run.cluster.pids[name] != pid, "its end, as its session is over")
-    run.ends()
+    run.run_until(lambda: run.cluster.pids[name] != pid, "its end, as its session is over")
+    run.finish()
     assert count_events(caplog, "recovery") == 0
 
 
-def test_a_node_and_the_leader_die_together_and_a_node_dies_without_zookeeper(
-    run: Run, zookeeper: Ensemble
+def test_run_survives_loss_of_node_and_leader_and_of_node_without_zookeeper(
+    run: StandbyRun, zookeeper: Ensemble
 ) -> None:
-    """Only a leader whose decision is written may begin an incarnation."""
-    run.outputs(400)
+    """Only a leader whose decision is in the registry may begin an incarnation."""
+    run.await_outputs(400)
     run.kill(run.leader())
     run.kill("node-1")
-    run.outputs(400)
+    run.await_outputs(400)
     [server] = zookeeper.servers
     server.kill()
     try:
-        run.outputs(400)
+        run.await_outputs(400)
         before = run.cluster.restarts_of["node-1"]
         run.kill("node-1")
-        run.go(lambda: run.cluster.restarts_of["node-1"] > before, "the node is started again")
+        run.run_until(
+            lambda: run.cluster.restarts_of["node-1"] > before, "the node is started again"
+        )
     finally:
         server.start()
         zookeeper.wait_until_ready()
-    run.ends()
+    run.finish()
     assert run.cluster.restarts >= 3

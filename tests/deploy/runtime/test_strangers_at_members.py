@@ -1,6 +1,6 @@
-"""Strangers at the port of a member: nothing happens but a count and a line, and memory is bounded.
+"""Unauthorised peers at a member's port are only counted and logged, and memory is bounded.
 
-Each test ends with an honest member that is heard as if nobody else had been there.
+At the end of each test, messages of an authorised member still arrive.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ GROWTH_MAX = 64 << 20
 CURVE_GREETING = GREETING.replace(b"NULL".ljust(20, b"\0"), b"CURVE".ljust(20, b"\0"))
 
 
-class Member:
-    """A node that strangers reach, and an honest member."""
+class ExposedMember:
+    """Node that unauthorised peers can reach, and an authorised member."""
 
     def __init__(self, hosts: Hosts) -> None:
         self.hosts = hosts
@@ -45,36 +45,36 @@ class Member:
         assert isinstance(guarded, GuardedInbox)
         self.zap = guarded._zap
 
-    def hears_its_friend(self) -> bool:
-        """Whether what an honest member says arrives, and nothing else has."""
-        before = len(self.node.heard)
+    def hears_only_its_friend(self) -> bool:
+        """Return whether a message of the authorised member arrives, and no other has."""
+        before = len(self.node.received)
         self.friend.send("node-0", ALIVE)
-        self.hosts.until(lambda: len(self.node.heard) > before)
-        return {sender for sender, _ in self.node.heard} == {"node-1"}
+        self.hosts.until(lambda: len(self.node.received) > before)
+        return {sender for sender, _ in self.node.received} == {"node-1"}
 
 
 @pytest.fixture
-def member(tmp_path: Path) -> Iterator[Member]:
+def member(tmp_path: Path) -> Iterator[ExposedMember]:
     with Hosts(tmp_path) as hosts:
-        yield Member(hosts)
+        yield ExposedMember(hosts)
 
 
-def resident() -> int:
-    """Bytes of memory of this process."""
+def resident_bytes() -> int:
+    """Return the resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def new_pair() -> dict[str, str]:
+def new_key_pair() -> dict[str, str]:
     public, secret = zmq.curve_keypair()
     return {"public": public.decode(), "secret": secret.decode()}
 
 
-Connect = Callable[[Member], zmq.Socket[bytes]]
+Connect = Callable[[ExposedMember], zmq.Socket[bytes]]
 
 WITHOUT_RIGHT: dict[str, tuple[Connect, str]] = {
     "no key": (lambda m: m.hosts.raw(m.endpoint, None), ""),
     "a key that nobody knows": (
-        lambda m: m.hosts.raw(m.address, None, **new_pair()),
+        lambda m: m.hosts.raw(m.address, None, **new_key_pair()),
         "is not authorised",
     ),
     "a producer's key": (
@@ -86,19 +86,19 @@ WITHOUT_RIGHT: dict[str, tuple[Connect, str]] = {
 
 @pytest.mark.parametrize("kind", WITHOUT_RIGHT)
 def test_peer_without_rights_is_rejected(
-    member: Member, kind: str, caplog: pytest.LogCaptureFixture
+    member: ExposedMember, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     connect, why = WITHOUT_RIGHT[kind]
-    assert member.hears_its_friend()
+    assert member.hears_only_its_friend()
     with connect(member) as spoken:
         monitor = spoken.get_monitor_socket()
         spoken.send(encode(("node-1", 0, 0), Alive("stranger", 1, 0)))
-        assert monitor.poll(10_000)  # its handshake has begun
+        assert monitor.poll(10_000)  # the peer's handshake has begun
         member.hosts.until(lambda: bool(member.zap.refused) or kind == "no key")
         spoken.disable_monitor()
-    assert member.hears_its_friend()
-    assert ALIVE in [message for _, message in member.node.heard]
-    assert Alive("stranger", 1, 0) not in [message for _, message in member.node.heard]
+    assert member.hears_only_its_friend()
+    assert ALIVE in [message for _, message in member.node.received]
+    assert Alive("stranger", 1, 0) not in [message for _, message in member.node.received]
     assert member.zap.refused == (1 if why else 0)
     assert why in caplog.text
 
@@ -118,15 +118,15 @@ BEFORE_ITS_KEY = {
 }
 
 
-def test_invalid_member_handshake_closes_the_connection(member: Member) -> None:
-    assert member.hears_its_friend()
-    before = resident()
+def test_invalid_member_handshake_closes_the_connection(member: ExposedMember) -> None:
+    assert member.hears_only_its_friend()
+    before = resident_bytes()
     for kind, data in BEFORE_ITS_KEY.items():
         with Peer(member.endpoint, shaken=False) as stranger:
             stranger.try_to_send(data)
             assert stranger.is_closed(), kind
-    assert member.hears_its_friend()
-    assert resident() - before < GROWTH_MAX
+    assert member.hears_only_its_friend()
+    assert resident_bytes() - before < GROWTH_MAX
 
 
 def test_connection_without_handshake_is_closed(
@@ -134,28 +134,28 @@ def test_connection_without_handshake_is_closed(
 ) -> None:
     monkeypatch.setattr(transport, "HANDSHAKE_MS", 300)
     with Hosts(tmp_path) as hosts:
-        member = Member(hosts)
+        member = ExposedMember(hosts)
         for said in (b"", CURVE_GREETING, CURVE_GREETING + head(1 << 16) + b"some"):
             with Peer(member.endpoint, shaken=False) as silent:
                 silent.send(said)
                 assert silent.is_closed()
-        assert member.hears_its_friend()
+        assert member.hears_only_its_friend()
 
 
-def test_a_large_message_of_a_member_comes_as_it_was_sent(member: Member) -> None:
+def test_large_message_of_a_member_arrives_unchanged(member: ExposedMember) -> None:
     for size in (PART_BYTES - 1, PART_BYTES, PART_BYTES + 1, 3 * PART_BYTES, 5 << 20):
         header = len(encode(("node-1", 0, 0), Bundle("b", 1, (0, 1), (bytes(size),), 7, 0))) - size
         bundle = Bundle("b", 1, (0, 1), (Random(size).randbytes(size - header),), 7, 0)
         member.friend.send("node-0", bundle)
         member.friend.send("node-0", ALIVE)
-        member.hosts.until(lambda: len(member.node.heard) == 2)
-        assert member.node.heard == [("node-1", bundle), ("node-1", ALIVE)]
-        member.node.heard.clear()
+        member.hosts.until(lambda: len(member.node.received) == 2)
+        assert member.node.received == [("node-1", bundle), ("node-1", ALIVE)]
+        member.node.received.clear()
 
 
 @contextmanager
 def killed(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """A process that ends with the block at the latest."""
+    """Provide a process, and kill it at the end of the block."""
     try:
         yield
     finally:
@@ -178,14 +178,14 @@ monitor.recv_multipart()
 """
 
 
-def test_a_gigabyte_of_a_member_ends_its_connection_before_it_is_allocated(member: Member) -> None:
-    assert member.hears_its_friend()
-    before = resident()
+def test_gigabyte_message_closes_the_connection_before_allocation(member: ExposedMember) -> None:
+    assert member.hears_only_its_friend()
+    before = resident_bytes()
     own = read_key(member.hosts.keys / "two.key")
     where = (member.endpoint, parse(member.address).public_key, own.public, own.secret)
     with subprocess.Popen([sys.executable, "-c", SAYS_A_GIGABYTE, *where]) as other, killed(other):
         member.hosts.until(lambda: other.poll() is not None, within_s=60.0)
     assert other.returncode == 0
-    assert member.hears_its_friend()
+    assert member.hears_only_its_friend()
     assert member.node.malformed == 0
-    assert resident() - before < GROWTH_MAX
+    assert resident_bytes() - before < GROWTH_MAX

@@ -1,4 +1,4 @@
-"""A runtime in an asyncio loop: what brings about a turn, and that it leaves the loop to others."""
+"""Runtime in an asyncio loop: what wakes it, and that it yields to other tasks."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.inbox import DRAIN
 from driftline.engine.wire.messages import AskPromise, encode
 from driftline.engine.wire.role import DurableJob, Role
-from tests.deploy.runtime.loop.test_runtime import Listener
+from tests.deploy.runtime.loop.test_runtime import RecordingRole
 
 WITHIN_S = 20.0
 
 
 @pytest.fixture
 def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
-    """A runtime that takes turns only if something wakes it."""
+    """Provide a runtime that takes turns only if something wakes it."""
     monkeypatch.setattr(module, "TURN_INTERVAL_S_MAX", 600.0)
     runtime = Runtime(lambda job: f"did {job}")
     yield runtime
@@ -31,7 +31,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[Runtime]:
 
 @pytest.fixture
 def sender() -> Iterator[zmq.Socket[bytes]]:
-    """A socket of another process, as it were."""
+    """Provide a socket that stands for another process."""
     with zmq.Context() as context, context.socket(zmq.PUSH) as socket:
         socket.linger = 0
         yield socket
@@ -53,24 +53,24 @@ def messages(count: int) -> list[bytes]:
 def test_messages_wake_the_driver_until_all_are_handled(
     runtime: Runtime, sender: zmq.Socket[bytes]
 ) -> None:
-    listener = Listener("node-0")
+    listener = RecordingRole("node-0")
     sender.connect(runtime.add(listener, "tcp://127.0.0.1:*"))
     count = 3 * DRAIN + 1
 
     async def test() -> None:
-        driver = AsyncioDriver(runtime, lambda: len(listener.heard) == count or None)
+        driver = AsyncioDriver(runtime, lambda: len(listener.received) == count or None)
         result = asyncio.create_task(driver.result())
-        await asyncio.sleep(0.05)  # the runtime rests
+        await asyncio.sleep(0.05)  # the runtime is idle
         for data in messages(count):
             sender.send(data)
         assert await result is True
 
     run(test)
-    assert [message for _, message in listener.heard] == [AskPromise(n) for n in range(count)]
+    assert [message for _, message in listener.received] == [AskPromise(n) for n in range(count)]
 
 
 def test_finished_job_and_turn_request_wake_the_driver(runtime: Runtime) -> None:
-    listener = Listener("node-0")
+    listener = RecordingRole("node-0")
     runtime.add(listener, "inproc://node-0")
 
     async def test() -> None:
@@ -87,12 +87,12 @@ def test_finished_job_and_turn_request_wake_the_driver(runtime: Runtime) -> None
 def test_driver_does_not_poll_a_socket_without_room(
     runtime: Runtime, sender: zmq.Socket[bytes]
 ) -> None:
-    """A party whose clients have sent more than there is room for."""
-    party, taken, has_room = Listener("intake"), list[bytes](), [False]
+    """The role's clients have sent more messages than it has room for."""
+    party, taken, has_room = RecordingRole("intake"), list[bytes](), [False]
     with zmq.Context() as context, context.socket(zmq.PULL) as socket:
         address = f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}"
-        runtime.add(Listener("node-0"), "inproc://node-0")
-        runtime.add_with_input(
+        runtime.add(RecordingRole("node-0"), "inproc://node-0")
+        runtime.watch(
             party, socket, lambda: taken.append(socket.recv()), has_room=lambda: has_room[0]
         )
         sender.connect(address)
@@ -104,7 +104,7 @@ def test_driver_does_not_poll_a_socket_without_room(
                 sender.send(data)
             await asyncio.sleep(0)
             turns = runtime.turns
-            await asyncio.sleep(0.3)  # meanwhile the messages come
+            await asyncio.sleep(0.3)  # the messages arrive meanwhile
             assert runtime.turns - turns <= 2
             assert not taken
             has_room[0] = True
@@ -118,13 +118,13 @@ def test_driver_does_not_poll_a_socket_without_room(
 def test_role_error_ends_the_driver_and_busy_role_yields_to_other_tasks(runtime: Runtime) -> None:
     others: list[int] = []
 
-    class Busy(Role):
+    class BusyRole(Role):
         def turn(self) -> bool:
             if len(others) > 10:
                 raise RuntimeError("it is broken")
             return True
 
-    runtime.add(Busy("node-0"), "inproc://node-0")
+    runtime.add(BusyRole("node-0"), "inproc://node-0")
 
     async def test() -> None:
         async def other() -> None:

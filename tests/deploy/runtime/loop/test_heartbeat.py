@@ -1,4 +1,4 @@
-"""A heartbeat holds up no end of a process."""
+"""A heartbeat does not delay the exit of its process."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_process_exits_with_unreceived_heartbeats(
     monkeypatch.setattr(front, "make_heartbeats", beat)
     monkeypatch.setattr("driftline.deploy.runtime.loop.heartbeat.HELLO_EVERY_S", 0.01)
     runtime = Runtime()
-    runtime.is_waiting = False  # it is in a turn that takes long
+    runtime.is_waiting = False  # the loop is in a long turn
     with Heartbeat(runtime, [front]):
         assert sent.wait(10)
     ending = threading.Thread(target=runtime.close, args=(0,), daemon=True)

@@ -1,5 +1,4 @@
-"""Cycles that user functions make do not fill the memory of a node; freed memory goes back to the
-system, seldom, and not while a process is busy."""
+"""Cycles from user functions do not fill a node's memory; an idle process returns freed memory."""
 
 from __future__ import annotations
 
@@ -51,7 +50,7 @@ parsed.key_by("kind").scan(fail, driftline.ValueState("largest")).sink()
 @pytest.mark.parametrize(
     "policy", ["exactly-once", pytest.param("two-phase", marks=pytest.mark.soak)]
 )
-def test_a_function_that_makes_cycles_does_not_fill_the_memory(policy: str, tmp_path: Path) -> None:
+def test_memory_stays_bounded_if_a_function_makes_cycles(policy: str, tmp_path: Path) -> None:
     (tmp_path / "flow.py").write_text(FLOW.replace("BYTES", str(TEXT_BYTES)))
     (tmp_path / "in.jsonl").write_text(
         "".join(json.dumps({"id": number}) + "\n" for number in range(RECORDS))
@@ -71,10 +70,10 @@ def test_a_function_that_makes_cycles_does_not_fill_the_memory(policy: str, tmp_
     ]
     largest = [json.loads(line)["value"] for line in lines]
     assert len(largest) == RECORDS
-    assert max(largest) < 3 * min(filter(None, largest)), "the memory grows with the input"
+    assert max(largest) < 3 * min(filter(None, largest)), "memory grows with the input"
 
 
-def test_running_a_flow_in_a_process_of_the_user_leaves_its_collector_alone() -> None:
+def test_run_in_a_user_process_does_not_change_its_gc_settings() -> None:
     flow = Flow("shout")
     flow.source("words").map(str.upper).sink()
     before = gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()
@@ -115,7 +114,7 @@ print(before - resident())
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only glibc has a call for it")
 def test_idle_process_returns_freed_memory_to_the_system() -> None:
-    """Between objects that are still there, too."""
+    """Freed blocks between live objects are returned, too."""
     freed = 30_000_000
     script = FREES_EVERY_OTHER.replace("FREED", str(freed))
     done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True)

@@ -1,4 +1,4 @@
-"""The ZeroMQ runtime: what wakes it, where it listens, and what ends it."""
+"""ZeroMQ runtime: what wakes it, where it listens, and what ends it."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ LONG_S = 60.0
 """How long a runtime would wait if nothing woke it."""
 
 
-class Listener(Role):
-    """Remembers what it was told and what its jobs came to."""
+class RecordingRole(Role):
+    """Role that records its messages and the results of its jobs."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
-        self.heard: list[tuple[str, Message]] = []
+        self.received: list[tuple[str, Message]] = []
         self.results: list[object] = []
 
     def handle(self, sender: str, message: Message) -> None:
-        self.heard.append((sender, message))
+        self.received.append((sender, message))
 
     def channel_lost(self, sender: str) -> None:
         raise AssertionError(f"{sender} lost something")
@@ -43,8 +43,8 @@ class Listener(Role):
         return now + LONG_S
 
 
-class Echo(Listener):
-    """Says back what it hears."""
+class EchoRole(RecordingRole):
+    """Role that returns each message to its sender."""
 
     def handle(self, sender: str, message: Message) -> None:
         self.send(sender, message)
@@ -57,17 +57,20 @@ def runtime() -> Iterator[Runtime]:
     runtime.close(linger_ms=0)
 
 
-def until(runtime: Runtime, *heard: list[object] | list[tuple[str, Message]]) -> None:
-    """Run until all of these hold something. Waits as long as a runtime may; it must be woken."""
+def until(runtime: Runtime, *received: list[object] | list[tuple[str, Message]]) -> None:
+    """Run until all of these contain something.
+
+    The wait must end by a wake-up, not by the timeout.
+    """
     begun = monotonic()
-    while not all(heard):
+    while not all(received):
         runtime.step(wait_s=LONG_S)
-    assert monotonic() - begun < LONG_S / 2, "it was not woken"
+    assert monotonic() - begun < LONG_S / 2, "the runtime was not woken"
 
 
 @pytest.mark.parametrize("parties", [1, 2])
-def test_a_job_that_is_done_wakes_the_loop(runtime: Runtime, parties: int) -> None:
-    listeners = [Listener(f"node-{i}") for i in range(parties)]
+def test_finished_job_wakes_the_loop(runtime: Runtime, parties: int) -> None:
+    listeners = [RecordingRole(f"node-{i}") for i in range(parties)]
     for listener in listeners:
         runtime.add(listener, f"inproc://{listener.name}")
         listener.jobs.append(DurableJob())
@@ -78,7 +81,7 @@ def test_a_job_that_is_done_wakes_the_loop(runtime: Runtime, parties: int) -> No
 
 @pytest.mark.parametrize("parties", [1, 2])
 def test_message_wakes_the_loop_and_an_empty_one_is_ignored(runtime: Runtime, parties: int) -> None:
-    listeners = [Listener(f"node-{i}") for i in range(parties)]
+    listeners = [RecordingRole(f"node-{i}") for i in range(parties)]
     addresses = [runtime.add(listener, "tcp://127.0.0.1:*") for listener in listeners]
     assert all(address.startswith("tcp://127.0.0.1:") for address in addresses)
     runtime.step(wait_s=0)
@@ -87,24 +90,24 @@ def test_message_wakes_the_loop_and_an_empty_one_is_ignored(runtime: Runtime, pa
         socket.connect(addresses[-1])
         for data in (b"", encode(("front-0", 0, 1), AskPromise(7)), b""):
             socket.send(data)
-        until(runtime, listeners[-1].heard)
-    assert listeners[-1].heard == [("front-0", AskPromise(7))]
+        until(runtime, listeners[-1].received)
+    assert listeners[-1].received == [("front-0", AskPromise(7))]
     assert listeners[-1].malformed == 0
 
 
-def test_a_party_in_a_thread_of_its_own_answers_its_partner(runtime: Runtime) -> None:
-    node = Listener("node-0")
+def test_role_in_its_own_thread_answers_its_partner(runtime: Runtime) -> None:
+    node = RecordingRole("node-0")
     runtime.add(node, "inproc://node-0")
-    runtime.host(Echo("consumer"), node)
+    runtime.host(EchoRole("consumer"), node)
     runtime.step(wait_s=0)
     node.send("consumer", AskPromise(7))
     runtime.flush(node)
-    until(runtime, node.heard)
-    assert node.heard == [("consumer", AskPromise(7))]
+    until(runtime, node.received)
+    assert node.received == [("consumer", AskPromise(7))]
 
 
-class Dying(Listener):
-    """Meets what nobody has thought of."""
+class FailingRole(RecordingRole):
+    """Role that raises an unexpected error."""
 
     def handle(self, sender: str, message: Message) -> None:
         raise SystemExit(0)
@@ -115,8 +118,8 @@ def test_unexpected_job_error_ends_the_loop(error: BaseException) -> None:
     def execute_job(job: DurableJob) -> object:
         raise error
 
-    runtime = Runtime(execute_job)
-    listener = Listener("node-0")
+    runtime = Runtime(carry_out)
+    listener = RecordingRole("node-0")
     runtime.add(listener, "inproc://node-0")
     listener.jobs.append(DurableJob())
     runtime.step()
@@ -125,14 +128,14 @@ def test_unexpected_job_error_ends_the_loop(error: BaseException) -> None:
     runtime.close(linger_ms=0)
 
 
-def test_a_party_that_dies_in_its_thread_ends_the_loop_of_its_partner(runtime: Runtime) -> None:
-    node = Listener("node-0")
+def test_error_of_a_role_in_its_thread_ends_the_loop_of_its_partner(runtime: Runtime) -> None:
+    node = RecordingRole("node-0")
     runtime.add(node, "inproc://node-0")
-    runtime.host(Dying("consumer"), node)
+    runtime.host(FailingRole("consumer"), node)
     node.send("consumer", AskPromise(7))
     runtime.flush(node)
     with pytest.raises(ThreadDied, match="consumer died: SystemExit"):
-        until(runtime, node.heard)
+        until(runtime, node.received)
 
 
 def test_hung_job_is_logged_and_reported_until_it_finishes(
@@ -142,7 +145,7 @@ def test_hung_job_is_logged_and_reported_until_it_finishes(
     monkeypatch.setattr(module, "JOB_POLL_S", 0.01)
     frozen = threading.Event()
     runtime = Runtime(lambda job: frozen.wait(LONG_S))
-    party = Listener("node-0")
+    party = RecordingRole("node-0")
     runtime.add(party, "inproc://node-0")
     party.jobs.append(DurableJob())
     with caplog.at_level("INFO"):
@@ -162,19 +165,19 @@ def test_unused_connection_is_closed_and_reopened_on_demand(
 ) -> None:
     monkeypatch.setattr(runtime_module, "UNUSED_S", 0.01)
     monkeypatch.setattr(module, "JOB_POLL_S", 0.01)
-    one, other = Listener("one"), Listener("other")
+    one, other = RecordingRole("one"), RecordingRole("other")
     runtime.add(one, f"ipc://{tmp_path}/one")
     one.addresses["other"] = runtime.add(other, f"ipc://{tmp_path}/other")
     one.send("other", AskPromise(1))
-    until(runtime, other.heard)
-    way = runtime._connections["one", "other"]
+    until(runtime, other.received)
+    way = runtime._outs["one", "other"]
     deadline = monotonic() + LONG_S
     while runtime._connections and monotonic() < deadline:
         runtime.step(wait_s=0.02)
     assert not runtime._connections
     assert way.socket is None
-    other.heard.clear()
+    other.received.clear()
     one.send("other", AskPromise(2))
     runtime.flush(one)
-    until(runtime, other.heard)
-    assert [message for _, message in other.heard] == [AskPromise(2)]
+    until(runtime, other.received)
+    assert [message for _, message in other.received] == [AskPromise(2)]

@@ -1,4 +1,4 @@
-"""Scrapes, as Prometheus does them."""
+"""Scrapes of metrics, as Prometheus does them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer; status 0: nobody listens, or the connection was cut."""
+    """Answer of a server; status 0: no server listens, or the connection was closed."""
 
     status: int
     text: str
 
 
 def ask(url: str) -> Answer:
-    """Ask for a page."""
+    """Request a page."""
     try:
         with urllib.request.urlopen(url, timeout=20) as answer:
             return Answer(answer.status, answer.read().decode())
@@ -32,7 +32,7 @@ def ask(url: str) -> Answer:
 
 
 def samples(text: str) -> dict[tuple[str, ...], float]:
-    """(name, values of its labels but `flow`) -> value, by Prometheus' own parser."""
+    """Parse metrics with Prometheus' parser: (name, label values except `flow`) -> value."""
     return {
         (sample.name, *(v for k, v in sorted(sample.labels.items()) if k != "flow")): sample.value
         for family in text_string_to_metric_families(text)
@@ -41,7 +41,7 @@ def samples(text: str) -> dict[tuple[str, ...], float]:
 
 
 def scrape(url: str) -> dict[tuple[str, ...], float]:
-    """The samples of a process that is at `url`."""
+    """Return the samples of a process that serves metrics at `url`."""
     answer = ask(f"{url}/metrics")
     assert answer.status == 200, answer
     return samples(answer.text)

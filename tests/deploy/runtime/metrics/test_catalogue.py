@@ -1,4 +1,4 @@
-"""Names of metrics: conventions, the documentation, and what processes really give."""
+"""Names of metrics: conventions, documentation, and what processes export."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def sample(family: Family) -> Sample:
 
 @pytest.fixture
 def registry() -> CollectorRegistry:
-    """Every metric there is, once."""
+    """Return every metric once."""
     registry = CollectorRegistry()
     registry.register(ProcessMetrics(tag_with_flow('a "flow"\n', lambda: map(sample, FAMILIES))))
     return registry
@@ -40,7 +40,7 @@ def registry() -> CollectorRegistry:
 def test_prometheus_reads_every_metric_with_its_name_kind_and_labels(
     registry: CollectorRegistry,
 ) -> None:
-    """In both of its formats; a histogram has growing buckets, and its count in the last one."""
+    """Both formats; the buckets of a histogram are cumulative, and the last one has its count."""
     plain = list(text_string_to_metric_families(generate_latest(registry).decode()))
     encode, _ = choose_encoder("application/openmetrics-text; version=1.0.0")
     strict = list(openmetrics(encode(registry).decode()))  # type: ignore[no-untyped-call]
@@ -58,8 +58,8 @@ def test_prometheus_reads_every_metric_with_its_name_kind_and_labels(
                 assert counts[-1] == 3
 
 
-def test_the_page_has_every_metric_with_its_kind_and_labels_and_no_other() -> None:
-    # Those of a service have a test of their own: its views may have any.
+def test_page_documents_exactly_the_metrics_with_kind_and_labels() -> None:
+    # Metrics of a service have their own test: its views may define any.
     page = re.sub(r"\n### Of a service\n.*?\n###", "\n###", PAGE.read_text(), flags=re.DOTALL)
     rows = re.findall(r"^\| `(driftline_\w+)` \| (\w+) \| ([^|]*) \|", page, re.MULTILINE)
     documented = {

@@ -1,4 +1,4 @@
-"""The metrics of a run: real processes, real scrapes, kill -9."""
+"""Metrics of a run: real processes, real scrapes, kill -9."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from driftline.deploy.runtime.metrics.catalogue import CATALOGUE
 from tests.deploy.runtime.metrics.scraping import ask, scrape
-from tests.deploy.runtime.test_silent_processes import FLOW, Served
+from tests.deploy.runtime.test_silent_processes import FLOW, ProducerRun
 
 PROCESSES = ("run", "master", "node-0", "node-1")
 
@@ -32,11 +32,11 @@ import os, time
 }
 """
 
-Start = Callable[..., Served]
+Start = Callable[..., ProducerRun]
 
 
 def total(samples: Mapping[tuple[str, ...], float], name: str) -> float:
-    """The sum of the samples of one name."""
+    """Return the sum of the samples of one name."""
     return sum(value for key, value in samples.items() if key[0] == name)
 
 
@@ -45,8 +45,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
     """Start a run that serves metrics, and wait until its first records are delivered."""
     with ExitStack() as stack:
 
-        def start(*options: str, flow: str = FLOW, metrics: str = "127.0.0.1:0") -> Served:
-            run = Served(tmp_path, "--metrics", metrics, *options, flow=flow)
+        def start(*options: str, flow: str = FLOW, metrics: str = "127.0.0.1:0") -> ProducerRun:
+            run = ProducerRun(tmp_path, "--metrics", metrics, *options, flow=flow)
             stack.callback(run.producer.close)
             stack.callback(run.process.wait)
             stack.callback(run.process.kill)
@@ -56,8 +56,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         yield start
 
 
-def url(run: Served, name: str) -> str:
-    """Where a process serves now; waits until it has said so."""
+def url(run: ProducerRun, name: str) -> str:
+    """Wait until a process has logged its current address, and return it."""
     run.wait(lambda: run.events("listening", name=name), f"metrics of {name}")
     return str(run.events("listening", name=name)[-1]["address"]).removesuffix("/metrics")
 
@@ -80,7 +80,7 @@ def test_metrics_answer_during_a_long_function_and_match_the_report(
     held.unlink()
     for _ in range(5):
         run.send()
-        assert all(scrape(at) for at in urls.values()), "while they are busy"
+        assert all(scrape(at) for at in urls.values()), "metrics answer while nodes are busy"
     run.wait(lambda: len(run.values()) == run.sent - 1, "all outputs but one")
     undelivered = "driftline_undelivered_records"
     run.wait(lambda: total(scrape(urls["run"]), undelivered) == 0, "the front to know of them")

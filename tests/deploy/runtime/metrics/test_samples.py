@@ -1,4 +1,4 @@
-"""The samples of roles that have not begun yet, with every policy; and readiness."""
+"""Samples of roles that have not started yet, with every policy; and readiness."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def checked(samples: list[Sample]) -> dict[tuple[str, ...], object]:
 
 
 @pytest.mark.parametrize("name", POLICIES)
-def test_before_its_first_incarnation_nothing_runs_and_all_can_be_read(name: str) -> None:
+def test_roles_export_samples_before_their_first_incarnation(name: str) -> None:
     node = Node(0, 1, PLAN, POLICIES[name], count(1).__next__)
     found = checked(list(node_samples(node)))
     assert found["driftline_node_running", "node-0"] == 0
@@ -64,7 +64,7 @@ def test_standby_master_exports_all_master_metrics_once_it_leads() -> None:
     candidate = Candidate("me#1", lambda state: made)
     samples, ready = partial(candidate_samples, candidate), candidate_ready(candidate)
 
-    def does(result: object) -> None:
+    def complete_job(result: object) -> None:
         candidate.tick(candidate.now)
         [job] = candidate.jobs
         candidate.jobs.clear()
@@ -72,13 +72,13 @@ def test_standby_master_exports_all_master_metrics_once_it_leads() -> None:
 
     assert checked(list(samples())) == {("driftline_master_leads", "master"): 0}
     assert ready() == "it has no place in the queue of masters yet"
-    does(None)
-    does("another#1")
-    assert ready() == "", "it could take over"
+    complete_job(None)
+    complete_job("another#1")
+    assert ready() == "", "a standby master is ready to take over"
     candidate.on_queue_changed()
-    does("")
+    complete_job("")
     assert ready() == "it leads the queue of masters, and reads the registry"
-    does(ClusterState("identity"))
+    complete_job(ClusterState("identity"))
     found = checked(list(samples()))
     assert found["driftline_phase", "gathering"] is True
     assert ready() == Phase.GATHERING.value

@@ -1,4 +1,4 @@
-"""The HTTP server of a process, and clients of all kinds."""
+"""HTTP server of a process, with well-behaved and misbehaving clients."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def samples() -> Iterator[Sample]:
 
 @contextmanager
 def serving(client_s: float = LIMIT_S, port: int = 0) -> Iterator[MetricsServer]:
-    """A server; `client_s`: how long a client may be silent."""
+    """Provide a server; `client_s`: how long a client may be silent."""
     FAULTS.clear()
     health = Health(Runtime(), lambda: ", ".join(FAULTS))
     application = pages(registry_of(tag_with_flow("flow", samples)), health)
@@ -57,13 +57,13 @@ def connect(server: MetricsServer) -> socket.socket:
     return socket.create_connection(server.socket.getsockname()[:2], timeout=LIMIT_S)
 
 
-def everything(connection: socket.socket) -> bytes:
-    """What comes until the connection ends."""
+def receive_all(connection: socket.socket) -> bytes:
+    """Return all data until the connection closes."""
     found = b""
     try:
         while data := connection.recv(1 << 16):
             found += data
-    except ConnectionError:  # it had not read all that was sent to it
+    except ConnectionError:  # the server closed before it read everything
         pass
     return found
 
@@ -81,38 +81,38 @@ def test_server_answers_metrics_healthz_and_readyz(server: MetricsServer) -> Non
     assert ask(f"{server.url}/../../etc/passwd").status == 404
 
 
-def test_a_loop_that_does_not_turn_is_not_healthy() -> None:
+def test_hung_loop_is_not_healthy() -> None:
     health = Health(Runtime(), lambda: "")
     now = monotonic()
     assert not health.why_not_healthy(now)
     assert "has not turned for" in health.why_not_healthy(now + TURN_TIMEOUT_S + 1)
 
 
-def test_a_large_head_is_refused_and_not_kept(server: MetricsServer) -> None:
+def test_large_request_head_is_rejected_and_not_buffered(server: MetricsServer) -> None:
     with connect(server) as connection:
         with suppress(ConnectionError):
             connection.sendall(b"GET /metrics HTTP/1.1\r\nX: " + b"x" * (1 << 20) + b"\r\n\r\n")
-        answer = everything(connection)
+        answer = receive_all(connection)
     assert b" 200 " not in answer
     assert ask(f"{server.url}/healthz").status == 200
 
 
-def test_a_client_that_is_silent_is_cut_and_holds_no_scrape_up() -> None:
+def test_silent_client_is_disconnected_and_does_not_delay_scrapes() -> None:
     with serving(client_s=0.5) as server, ExitStack() as stack:
         slow = [stack.enter_context(connect(server)) for _ in range(20)]
         for connection in slow:
             connection.sendall(b"GET /metrics HTTP/1.1\r\nX-Slow: ")
         assert scrape(server.url)["driftline_recoveries_total",] == 4
-        assert [everything(connection) for connection in slow] == [b""] * 20
+        assert [receive_all(connection) for connection in slow] == [b""] * 20
 
 
-def test_a_port_that_is_taken_is_named(server: MetricsServer) -> None:
+def test_port_in_use_is_reported(server: MetricsServer) -> None:
     port = server.socket.getsockname()[1]
     with pytest.raises(Unavailable, match=f"127.0.0.1:{port}: Address already in use"):
         check_ports(f"127.0.0.1:{port - 2}", 3)
 
 
-def test_a_wrong_address_is_refused() -> None:
+def test_wrong_address_is_rejected() -> None:
     for text in ("9100", ":9100", "127.0.0.1", "127.0.0.1:x", "127.0.0.1:65534"):
         with pytest.raises(FlowError, match="cannot serve metrics"):
             check_ports(text, 3)

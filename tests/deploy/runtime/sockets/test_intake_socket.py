@@ -1,4 +1,4 @@
-"""The intake's socket: what it bounds, what it counts, and what strangers cannot do."""
+"""Socket of the intake: bounds, counters, and unauthorised clients."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def directory() -> Iterator[Path]:
         yield directory
 
 
-def test_messages_without_room_wait_in_a_bounded_backlog_and_come_again(
+def test_overflowing_messages_wait_in_a_bounded_backlog_and_are_resent(
     directory: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Three producers send more than the window and the backlog hold, while nobody reads."""
+    """Three producers send more than the window and backlog hold, while no front reads."""
     monkeypatch.setattr(intake_socket, "BACKLOG_BYTES", 20_000)
     caplog.set_level("INFO")
     host = IntakeHost(directory / "log", f"ipc://{directory}/intake", window=5)
@@ -109,8 +109,8 @@ def test_connection_without_handshake_is_closed(
     host.close()
 
 
-def test_producers_with_heartbeats_that_break_off_cannot_end_the_process(directory: Path) -> None:
-    """A mark for what the ROUTER receives made libzmq 4.3.5 abort."""
+def test_interrupted_heartbeats_of_producers_do_not_abort_the_process(directory: Path) -> None:
+    """A receive high-water mark on the ROUTER made libzmq 4.3.5 abort."""
     program = [sys.executable, "-m", "tests.deploy.runtime.heartbeats", str(directory)]
     done = subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""Sets of keys: who may do what, which files are trusted, and what is never overwritten."""
+"""Sets of keys: rights, file permissions, and files that are never overwritten."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from driftline.engine.errors import DriftlineError, NotPermitted, Unavailable
 
 @pytest.fixture
 def made(tmp_path: Path) -> Path:
-    """A set of two hosts, a producer and a consumer."""
+    """Make a set of two hosts, a producer and a consumer."""
     add_keys(tmp_path / "keys", ["a", "b"], {"shop": ["orders"]}, {"board": ["totals"]})
     return tmp_path / "keys"
 
 
-def test_a_key_is_read_as_it_was_made_and_is_known_by_its_public_half(made: Path) -> None:
+def test_key_round_trips_and_its_public_half_is_authorised(made: Path) -> None:
     authorised = Authorised(made)
     for name, rights in {
         "a": Rights(HOST_NAMES),
@@ -44,7 +44,7 @@ def test_a_key_is_read_as_it_was_made_and_is_known_by_its_public_half(made: Path
         assert key.secret not in repr(key)
 
 
-def test_files_and_directory_are_the_owners_whatever_the_umask(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_keys_for_any_umask(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         add_keys(tmp_path / "keys", ["a"])
@@ -89,7 +89,7 @@ def test_a_damaged_key_is_refused_with_its_name(made: Path, damage: Callable[[Pa
         read_key(path)
 
 
-def test_nothing_is_overwritten_and_nothing_is_lost_when_a_client_is_added(made: Path) -> None:
+def test_adding_a_client_keeps_existing_keys(made: Path) -> None:
     before = {path.name: path.read_bytes() for path in made.glob("*.key")}
     for taken in (["a"], ["shop"]):
         with pytest.raises(NotPermitted, match=f"has a key {taken[0]} already"):
@@ -119,14 +119,14 @@ def test_a_set_needs_a_host(tmp_path: Path) -> None:
         add_keys(tmp_path / "keys", producers={"shop": ["orders"]})
 
 
-def test_a_name_that_could_leave_the_directory_is_refused(tmp_path: Path) -> None:
+def test_name_outside_the_directory_is_rejected(tmp_path: Path) -> None:
     for name in ("../a", "", ".a", "a/b", "a\n", "ä"):
         with pytest.raises(NotPermitted, match="cannot be the name of a key"):
             add_keys(tmp_path / "keys", [name])
     assert sorted(path.name for path in (tmp_path / "keys").iterdir()) == [".lock"]
 
 
-def test_the_key_of_a_process_is_the_one_of_its_kind(made: Path) -> None:
+def test_process_uses_the_key_of_its_kind(made: Path) -> None:
     assert own_key(made, producer=True).name == "shop"
     with pytest.raises(NotPermitted, match="has several keys of a host"):
         own_key(made)
@@ -150,7 +150,7 @@ def test_a_producer_finds_the_key_of_its_host(made: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["", "a*b", "*a", "a\n", "a" * 201])
-def test_a_pattern_is_a_name_or_the_beginning_of_one(pattern: str) -> None:
+def test_pattern_is_a_name_or_a_prefix(pattern: str) -> None:
     with pytest.raises(NotPermitted):
         Rights((pattern,))
 
@@ -164,7 +164,7 @@ def test_rights_cover_only_the_listed_names_and_sinks() -> None:
     assert not Rights(names=("shop",)).may_send_to("shop")
 
 
-def test_the_command_makes_a_set_and_adds_to_it(tmp_path: Path) -> None:
+def test_command_makes_a_set_and_adds_to_it(tmp_path: Path) -> None:
     file, keys = tmp_path / "made.json", tmp_path / "keys"
 
     def run(*arguments: str) -> tuple[int, str]:

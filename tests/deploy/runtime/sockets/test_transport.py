@@ -1,4 +1,4 @@
-"""Parties on several hosts: what a key lets them hear and say, over real sockets."""
+"""Roles on several hosts: what a key allows them to send and receive, over real sockets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from driftline.engine.errors import NotPermitted, PayloadError, Unavailable
 from driftline.engine.wire.addresses import Address, parse
 from driftline.engine.wire.messages import Alive, Bundle, BundleStored, Progress, Stop
 from tests.deploy.runtime.keyed import Hosts
-from tests.deploy.runtime.loop.test_runtime import Listener
+from tests.deploy.runtime.loop.test_runtime import RecordingRole
 
 STOP = Stop("run", "", "")
 ALIVE = Alive("process", 1, 0)
@@ -29,34 +29,32 @@ def hosts(tmp_path: Path) -> Iterator[Hosts]:
         yield hosts
 
 
-def test_members_with_keys_hear_each_other_in_order(hosts: Hosts) -> None:
+def test_members_with_keys_receive_each_others_messages_in_order(hosts: Hosts) -> None:
     (master, here), (node, there) = hosts.start("one", "master"), hosts.start("two", "node-1")
     master.addresses["node-1"], node.addresses["master"] = there, here
     for number in range(100):
         master.send("node-1", Progress(number, number))
         node.send("master", ALIVE)
-    hosts.until(lambda: len(node.heard) == len(master.heard) == 100)
-    assert node.heard == [("master", Progress(number, number)) for number in range(100)]
-    assert master.heard == [("node-1", ALIVE)] * 100
+    hosts.until(lambda: len(node.received) == len(master.received) == 100)
+    assert node.received == [("master", Progress(number, number)) for number in range(100)]
+    assert master.received == [("node-1", ALIVE)] * 100
     assert parse(here).public_key == read_key(hosts.keys / "one.key").public
 
 
-def third_name(hosts: Hosts) -> Listener:
-    """A node after a member has spoken in the master's name, and then in its own."""
+def node_after_forged_messages(hosts: Hosts) -> RecordingRole:
+    """Return a node after messages of a member in the master's name, then in its own."""
     node, address = hosts.start("one", "node-0")
     socket = hosts.speak(
         address, "two", [("master", STOP)] * 3 + [("node-1", BundleStored("", 0, 0))]
     )
-    hosts.until(lambda: node.malformed + len(node.heard) == 4)
+    hosts.until(lambda: node.malformed + len(node.received) == 4)
     socket.close()
     return node
 
 
-def test_a_member_cannot_speak_in_the_name_of_another(
-    hosts: Hosts, caplog: pytest.LogCaptureFixture
-) -> None:
-    node = third_name(hosts)
-    assert (node.heard, node.malformed) == ([], 4)
+def test_member_cannot_send_as_another(hosts: Hosts, caplog: pytest.LogCaptureFixture) -> None:
+    node = node_after_forged_messages(hosts)
+    assert (node.received, node.malformed) == ([], 4)
     [line] = [text for text in caplog.messages if "dropped" in text]
     assert "the key two does not speak for 'master'" in line
 
@@ -65,25 +63,25 @@ def test_role_may_send_only_its_own_message_types(hosts: Hosts) -> None:
     node, address = hosts.start("one", "node-0")
     stored = BundleStored("barrier-0", 0, 7)
     socket = hosts.speak(address, "board", [("consumer", STOP), ("consumer", stored)])
-    hosts.until(lambda: bool(node.heard))
+    hosts.until(lambda: bool(node.received))
     socket.close()
-    assert (node.heard, node.malformed) == ([("consumer", stored)], 1)
+    assert (node.received, node.malformed) == ([("consumer", stored)], 1)
 
 
 def test_message_is_not_sent_to_a_key_of_another_receiver(
     hosts: Hosts, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A member may say that another one is where it is itself."""
+    """A member may claim that another member is at its own address."""
     (master, _), (thief, there) = hosts.start("one", "master"), hosts.start("board", "consumer")
     master.addresses["node-1"] = master.addresses["consumer"] = there
     master.send("node-1", STOP)
     master.send("consumer", ALIVE)
     hosts.until(lambda: bool(thief.malformed))
-    assert (thief.heard, master.malformed, thief.malformed) == ([], 1, 1)
+    assert (thief.received, master.malformed, thief.malformed) == ([], 1, 1)
     assert "the key board is not for node-1" in caplog.text
 
 
-def test_a_consumer_gets_bundles_only_with_a_right_to_all_sinks_in_them(
+def test_consumer_gets_only_bundles_whose_sinks_its_key_allows(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bundle = Bundle("barrier-0", 1, (0, 1), (), 7, 0)
@@ -92,8 +90,8 @@ def test_a_consumer_gets_bundles_only_with_a_right_to_all_sinks_in_them(
             node, _ = hosts.start("one", "node-0", sinks=sinks)
             board, node.addresses["consumer"] = hosts.start("board", "consumer")
             node.send("consumer", bundle)
-            hosts.until(lambda node=node, board=board: bool(node.malformed or board.heard))  # type: ignore[misc]
-            assert board.heard == ([] if "secrets" in sinks else [("node-0", bundle)])
+            hosts.until(lambda node=node, board=board: bool(node.malformed or board.received))  # type: ignore[misc]
+            assert board.received == ([] if "secrets" in sinks else [("node-0", bundle)])
     assert "the key board has no right to all of totals, secrets" in caplog.text
 
 
@@ -132,29 +130,29 @@ def test_rejected_connection_is_retried_until_its_key_is_authorised(
         return until()
 
     hosts.until(lambda: tried(lambda: late.malformed > 1))
-    assert node.heard == []
+    assert node.received == []
     assert "node-0 at tcp://" in caplog.text
     assert "rejected the key of this process" in caplog.text
     copy(hosts.keys / "authorised", here / "authorised")
-    hosts.until(lambda: tried(lambda: bool(node.heard)))
+    hosts.until(lambda: tried(lambda: bool(node.received)))
 
 
-def test_a_party_that_comes_back_at_its_address_is_heard_again(hosts: Hosts) -> None:
+def test_role_restarted_at_its_address_is_reachable_again(hosts: Hosts) -> None:
     node, _ = hosts.start("two", "node-1")
     master, address = hosts.start("one", "master")
     node.addresses["master"] = address
     node.send("master", ALIVE)
-    hosts.until(lambda: bool(master.heard))
+    hosts.until(lambda: bool(master.received))
     hosts.runtimes.pop().close(linger_ms=0)
     endpoint = parse(address).endpoint
     again, same = hosts.start("one", "master", at=endpoint)
     assert same == address
 
-    def heard() -> bool:
+    def received() -> bool:
         node.send("master", ALIVE)
-        return bool(again.heard)
+        return bool(again.received)
 
-    hosts.until(heard)
+    hosts.until(received)
 
 
 def test_oversized_message_raises_at_the_sender(hosts: Hosts) -> None:
@@ -173,12 +171,12 @@ def test_oversized_message_raises_at_the_sender(hosts: Hosts) -> None:
 def test_listening_beyond_this_machine_requires_keys(address: str) -> None:
     runtime = Runtime(transport=Transport("tcp"))
     with pytest.raises(NotPermitted, match="without keys: other machines can connect"):
-        runtime.add(Listener("node-0"), address)
+        runtime.add(RecordingRole("node-0"), address)
     runtime.close(linger_ms=0)
 
 
-def test_without_keys_nothing_is_sent_beyond_this_machine(caplog: pytest.LogCaptureFixture) -> None:
-    runtime, node = Runtime(), Listener("node-0")
+def test_nothing_is_sent_beyond_this_machine_without_keys(caplog: pytest.LogCaptureFixture) -> None:
+    runtime, node = Runtime(), RecordingRole("node-0")
     runtime.add(node, "inproc://node-0")
     node.addresses["master"] = "tcp://10.1.2.3:5555"
     node.send("master", ALIVE)
@@ -188,7 +186,7 @@ def test_without_keys_nothing_is_sent_beyond_this_machine(caplog: pytest.LogCapt
     runtime.close(linger_ms=0)
 
 
-def test_a_key_is_not_for_a_party_that_it_does_not_speak_for(hosts: Hosts) -> None:
+def test_key_is_rejected_for_a_role_that_it_does_not_cover(hosts: Hosts) -> None:
     with pytest.raises(NotPermitted, match="the key two does not speak for master"):
         hosts.start("two", "master")
 

@@ -1,5 +1,7 @@
-"""The output of a child is logged at once, in order, and never without bound; a child does not end
-by a signal for the whole group, as a terminal or systemd sends it."""
+"""A child's output is logged at once, in order and bounded.
+
+A child does not exit on a signal for the whole process group, as a terminal or systemd sends it.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,10 @@ print("last", file=sys.stderr, end="", flush=True)
 """
 
 
-def said(
+def log_records_of(
     script: str, caplog: pytest.LogCaptureFixture, *, is_stdout: bool = False
 ) -> list[logging.LogRecord]:
-    """What is told of a process that runs a script."""
+    """Run a script as a child and return the log records of its output."""
     output = ChildOutput("node-7", is_stdout=is_stdout)
     with caplog.at_level(logging.INFO):
         process = subprocess.Popen(
@@ -49,13 +51,13 @@ def said(
             stderr=None if is_stdout else output.fd,
         )
         output.on_child_started()
-        assert process.wait(60) == 0, "a process never waits for somebody who hears it"
+        assert process.wait(60) == 0, "a process never waits until its output is read"
         output.wait(60)
     return caplog.records
 
 
-def test_log_lines_and_text_are_told_apart(caplog: pytest.LogCaptureFixture) -> None:
-    records = said(LOGS, caplog)
+def test_log_lines_and_plain_text_are_distinguished(caplog: pytest.LogCaptureFixture) -> None:
+    records = log_records_of(LOGS, caplog)
     assert {record.processName for record in records} == {"node-7"}
     assert [(r.name, r.levelname, r.getMessage()) for r in records] == [
         ("driftline", "WARNING", "no end of line"),
@@ -74,7 +76,7 @@ def test_printed_text_is_not_parsed_as_a_log_line(
         '"logger": "driftline", "event": "failed", "message": "forged", "fields": {}}'
     )
     script = f"print('one'); print({chr(30) + line!r})"
-    records = said(script, caplog, is_stdout=True)
+    records = log_records_of(script, caplog, is_stdout=True)
     assert [(r.levelname, r.getMessage()) for r in records] == [
         ("INFO", "one"),
         ("INFO", "\x1e" + line),
@@ -82,9 +84,9 @@ def test_printed_text_is_not_parsed_as_a_log_line(
     assert {vars(record)["fields"]["event"] for record in records} == {"print"}
 
 
-def test_a_process_that_prints_without_end_fills_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_endless_output_is_rate_limited(caplog: pytest.LogCaptureFixture) -> None:
     lines = 40_000
-    records = said(
+    records = log_records_of(
         f"import sys\nfor n in range(0, {lines}, 1000):\n"
         "    print(*range(n, n + 1000), sep='\\n', file=sys.stderr)",
         caplog,
@@ -93,11 +95,11 @@ def test_a_process_that_prints_without_end_fills_nothing(caplog: pytest.LogCaptu
     messages = [record.getMessage() for record in records if record.getMessage().isdecimal()]
     assert len(messages) + sum(left_out) == lines, "every line is logged or counted"
     assert messages[0] == "0"
-    assert len(records) < 20 * LINES_MAX, "far fewer than were printed"
+    assert len(records) < 20 * LINES_MAX, "far fewer lines than were printed"
 
 
-def test_a_line_without_end_is_cut(caplog: pytest.LogCaptureFixture) -> None:
-    records = said("import sys; sys.stderr.write('x' * 5_000_000)", caplog)
+def test_endless_line_is_truncated(caplog: pytest.LogCaptureFixture) -> None:
+    records = log_records_of("import sys; sys.stderr.write('x' * 5_000_000)", caplog)
     assert 0 < sum(len(record.getMessage()) for record in records) < 1_000_000
 
 
@@ -111,8 +113,8 @@ def test_starting_child_ignores_signals() -> None:
             process.send_signal(number)
         with suppress(subprocess.TimeoutExpired):
             process.wait(pause_s)
-    said, _ = process.communicate("[]", timeout=EXIT_TIMEOUT_S)
-    assert (process.returncode, said) == (0, "[]\n")
+    log_records_of, _ = process.communicate("[]", timeout=EXIT_TIMEOUT_S)
+    assert (process.returncode, log_records_of) == (0, "[]\n")
 
 
 def test_parent_handles_signals_received_while_they_are_blocked() -> None:

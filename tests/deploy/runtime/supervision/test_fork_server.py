@@ -1,4 +1,4 @@
-"""Processes are forked from one that has imported Driftline, and each of them loads the flow."""
+"""Processes are forked from one that has imported Driftline; each of them loads the flow itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import psutil
 
 from tests.deploy.local.command import driftline
 from tests.deploy.runtime.metrics.scraping import free_ports, scrape
-from tests.deploy.runtime.test_silent_processes import Served
+from tests.deploy.runtime.test_silent_processes import ProducerRun
 
 LOADED = """
 import os, signal, sys
@@ -39,9 +39,9 @@ def test_each_process_loads_the_flow(tmp_path: Path) -> None:
 def test_killed_or_stopped_fork_server_is_replaced_and_the_run_recovers(
     tmp_path: Path,
 ) -> None:
-    """Its processes die with it. The new master serves metrics at the master's port."""
+    """Its processes die with it. The new master serves metrics at the same port as before."""
     port = free_ports(4)
-    run = Served(tmp_path, "--metrics", f"127.0.0.1:{port}")
+    run = ProducerRun(tmp_path, "--metrics", f"127.0.0.1:{port}")
     master = f"http://127.0.0.1:{port + 1}"
     try:
         run.send()
@@ -54,7 +54,8 @@ def test_killed_or_stopped_fork_server_is_replaced_and_the_run_recovers(
             assert {child.pid for child in server.children()} == pids
             if number == 1:
                 server.kill()
-            else:  # it cannot report that the node has exited, nor fork another one
+            # the stopped server can neither report that the node has exited nor fork another one
+            else:
                 server.suspend()
                 psutil.Process(run.pid("node-1")).kill()
             run.wait(
@@ -68,7 +69,7 @@ def test_killed_or_stopped_fork_server_is_replaced_and_the_run_recovers(
             run.await_outputs()
         assert scrape(master)["driftline_master_epoch", "master"] == epoch + 2
         run.process.send_signal(signal.SIGTERM)
-        run.ends_in_good_order()
+        run.check_clean_end()
     finally:
         run.producer.close()
         run.process.kill()

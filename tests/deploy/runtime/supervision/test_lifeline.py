@@ -1,4 +1,4 @@
-"""A program that is not ours ends with its parent, whenever that ends."""
+"""A foreign program ends with its parent, whenever the parent exits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def child(lifeline: Lifeline) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_the_kernel_kills_a_program_whose_parent_is_gone() -> None:
+def test_kernel_kills_a_program_whose_parent_has_exited() -> None:
     lifeline = Lifeline()
     with child(lifeline) as process:
         assert process.stdout is not None
@@ -36,7 +36,7 @@ def test_the_kernel_kills_a_program_whose_parent_is_gone() -> None:
         assert process.wait(EXIT_TIMEOUT_S) == -signal.SIGKILL
 
 
-def test_a_program_whose_parent_has_gone_before_does_not_begin() -> None:
+def test_program_whose_parent_has_already_exited_does_not_start() -> None:
     lifeline = Lifeline()
     lifeline.cut()
     with child(lifeline) as process:

@@ -1,4 +1,4 @@
-"""Which children are restarted, when, and when no more; which are killed for their silence."""
+"""When children are restarted or given up, and which silent ones are killed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_crash_count_resets_once_in_flight_records_are_completed() -> None:
     deaths = RestartPolicy(limit=3)
     deaths.record_progress(completed=5, sent=9)
     assert deaths.record_death("node-0", 1.0) == 1.0
-    for completed in (0, 5, 8, 9):  # a replay; then records that precede the one that kills
+    for completed in (0, 5, 8, 9):  # a replay; then records before the one that crashes the process
         deaths.record_progress(completed, sent=20)
     assert deaths.record_death("node-0", 1.0) == 1.1
     deaths.record_progress(completed=10, sent=20)
@@ -99,8 +99,8 @@ def test_exit_status_is_described(status: int, said: str) -> None:
 MISSING_S = 5.0
 
 
-class Supervisor:
-    """A supervisor of two children, which a test lets speak or be silent."""
+class SimulatedSupervisor:
+    """Supervisor of two children that send signs of life only when a test says so."""
 
     def __init__(self) -> None:
         self.detector = HangDetector(MISSING_S)
@@ -120,9 +120,9 @@ class Supervisor:
             self.killed += [(name, self.now - began) for name in due]
 
 
-def test_a_silent_child_is_missed_then_killed_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_silent_child_is_reported_then_killed_once(caplog: pytest.LogCaptureFixture) -> None:
     for name, other in (("master", "node-0"), ("node-0", "master")):
-        supervisor = Supervisor()
+        supervisor = SimulatedSupervisor()
         supervisor.pass_time(1.0, name, other)
         supervisor.pass_time(MISSING_S + SILENCE_TIMEOUT_S, other)
         assert supervisor.killed == []
@@ -131,18 +131,18 @@ def test_a_silent_child_is_missed_then_killed_once(caplog: pytest.LogCaptureFixt
     assert any("kill -CONT 11" in text for text in caplog.messages)
 
 
-def test_a_child_that_was_never_heard_may_be_starting() -> None:
-    supervisor = Supervisor()
+def test_child_without_a_first_sign_may_be_starting() -> None:
+    supervisor = SimulatedSupervisor()
     supervisor.pass_time(100 * SILENCE_TIMEOUT_S, "master")
     assert supervisor.killed == []
     supervisor.pass_time(1.0, "master", "node-0")
     supervisor.running["node-0"] = RunningProcess("n2", 13)
     supervisor.pass_time(100 * SILENCE_TIMEOUT_S, "master")
-    assert supervisor.killed == [], "what was heard of the process before does not count"
+    assert supervisor.killed == [], "signs of life of the earlier process do not count"
 
 
-def test_time_in_which_the_whole_machine_stood_still_does_not_count() -> None:
-    supervisor = Supervisor()
+def test_time_while_the_machine_was_suspended_does_not_count() -> None:
+    supervisor = SimulatedSupervisor()
     supervisor.pass_time(1.0, "master", "node-0")
     for _ in range(5):
         supervisor.now += 3600.0
@@ -152,8 +152,8 @@ def test_time_in_which_the_whole_machine_stood_still_does_not_count() -> None:
     assert {name for name, _ in supervisor.killed} == {"master", "node-0"}
 
 
-def test_deaths_without_progress_give_more_time_to_a_function_that_keeps_the_lock() -> None:
-    supervisor = Supervisor()
+def test_deaths_without_progress_extend_the_silence_timeout() -> None:
+    supervisor = SimulatedSupervisor()
     supervisor.deaths = 2
     supervisor.pass_time(1.0, "master", "node-0")
     supervisor.pass_time(MISSING_S + 4 * SILENCE_TIMEOUT_S, "master")

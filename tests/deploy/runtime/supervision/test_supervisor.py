@@ -1,4 +1,4 @@
-"""Who dies is started again, but not for ever; our own kills do not count."""
+"""Exited processes are restarted a limited number of times; deliberate kills do not count."""
 
 import random
 import subprocess
@@ -19,8 +19,8 @@ from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX, STOPPED
 from driftline.engine.errors import Unavailable
 
 
-class Scripted(LocalCluster):
-    """Processes that run a script."""
+class ScriptCluster(LocalCluster):
+    """Cluster whose processes run a script."""
 
     def __init__(self, script: str) -> None:
         super().__init__(
@@ -53,8 +53,8 @@ class Scripted(LocalCluster):
         return process
 
 
-def test_restarted_master_is_given_its_count_of_futile_step_downs() -> None:
-    with Scripted("import sys; sys.exit(4)") as cluster:
+def test_restarted_master_receives_its_count_of_futile_step_downs() -> None:
+    with ScriptCluster("import sys; sys.exit(4)") as cluster:
         cluster.config = replace(cluster.config, zookeeper="somewhere")
         never = threading.Event()
         while cluster.restarts_of["master"] <= DEATHS_MAX:
@@ -68,7 +68,7 @@ def test_restarted_master_is_given_its_count_of_futile_step_downs() -> None:
 
 def test_deliberate_kills_do_not_count_as_a_crash_loop() -> None:
     chance = random.Random(1)
-    with Scripted("import time; time.sleep(60)") as cluster:
+    with ScriptCluster("import time; time.sleep(60)") as cluster:
         for _ in range(2 * DEATHS_MAX):
             cluster.kill_one(chance)
             cluster.supervise()
@@ -80,20 +80,20 @@ def test_deliberate_kills_do_not_count_as_a_crash_loop() -> None:
 def test_crash_loop_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
     script = "import os, sys; print('so it ends', file=sys.stderr, flush=True); os.abort()"
     how = rf"died {DEATHS_MAX} times(.|\n)*SIGABRT(.|\n)*so it ends"
-    with Scripted(script) as cluster, pytest.raises(Unavailable, match=how):
-        supervise_for_ever(cluster)
+    with ScriptCluster(script) as cluster, pytest.raises(Unavailable, match=how):
+        supervise_forever(cluster)
     assert ("master", "so it ends") in [(r.processName, r.getMessage()) for r in caplog.records]
 
 
-def supervise_for_ever(cluster: LocalCluster) -> None:
-    """A run that gets nowhere."""
+def supervise_forever(cluster: LocalCluster) -> None:
+    """Supervise a run that never makes progress."""
     while True:
         wait(cluster)
         cluster.supervise(7, 9)
 
 
 def test_stopped_process_is_not_restarted() -> None:
-    with Scripted(f"raise SystemExit({STOPPED})") as cluster:
+    with ScriptCluster(f"raise SystemExit({STOPPED})") as cluster:
         wait(cluster)
         cluster.supervise()
         assert cluster.restarts == 0
@@ -104,12 +104,12 @@ def test_child_exit_wakes_the_loop_and_restarts_the_child_at_once() -> None:
     runtime = Runtime()
     idle = StatusPoller(every_s=inf)
     runtime.add(idle, f"inproc://{idle.name}")
-    with Scripted("import time; time.sleep(60)") as cluster:
+    with ScriptCluster("import time; time.sleep(60)") as cluster:
         cluster.wake(runtime)
         runtime.step(wait_s=0.0)
         first = cluster.pids
         cluster._processes["node-0"].kill()
-        runtime.step(wait_s=60.0)  # one step: nobody looks meanwhile
+        runtime.step(wait_s=60.0)  # one step, so only the exit can wake the loop
         cluster._next_check_at = inf
         assert cluster.is_due(0.0)
         cluster.supervise()
@@ -121,8 +121,8 @@ def test_child_exit_wakes_the_loop_and_restarts_the_child_at_once() -> None:
 
 
 def test_ended_master_is_restarted_once_to_report_the_outcome() -> None:
-    """It can tell, by the registry, what the one before it did not."""
-    with Scripted(f"raise SystemExit({STOPPED})") as cluster:
+    """The new master reads from the registry what the one before did not report."""
+    with ScriptCluster(f"raise SystemExit({STOPPED})") as cluster:
         wait(cluster)
         assert cluster.nodes_ended
         first = cluster.pids
@@ -134,16 +134,16 @@ def test_ended_master_is_restarted_once_to_report_the_outcome() -> None:
 
 
 def wait(cluster: LocalCluster) -> None:
-    """Until all processes are dead."""
+    """Wait until all processes have exited."""
     for process in cluster._processes.values():
         process.wait()
 
 
-def test_a_process_is_not_replaced_before_it_has_ended(
+def test_process_is_not_replaced_before_it_has_exited(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The kernel may hold it, for a disk that does not answer."""
-    with Scripted("import time; time.sleep(60)") as cluster:
+    """The kernel may delay the exit, for example while a disk does not respond."""
+    with ScriptCluster("import time; time.sleep(60)") as cluster:
         asked = [["node-0"], []]
         monkeypatch.setattr(cluster._hangs, "find_hung", lambda *_: asked.pop(0) if asked else [])
         node = cluster._processes["node-0"]
@@ -161,7 +161,7 @@ def test_a_process_is_not_replaced_before_it_has_ended(
             process.kill()
 
 
-def test_only_stores_of_nodes_before_the_layout_that_do_not_run_are_removed(
+def test_only_stores_of_stopped_nodes_of_earlier_layouts_are_removed(
     tmp_path: Path,
 ) -> None:
     for number in (0, 1, 2, 5, 6, 7, 10):
