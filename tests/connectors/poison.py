@@ -1,4 +1,4 @@
-"""Records that cannot be taken: too large, nested too deep, or with values that cannot travel."""
+"""Rejected records: too large, too deeply nested, or with values that cannot be encoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A shop in a folder: a flow that a test writes there, a connector for it, and its command."""
+"""Flow in a folder, an installed connector for it, and its command."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from time import monotonic, sleep
 
 
 def install_package(folder: Path, module: str) -> None:
-    """Install a connector for the scheme `shop` as another package does."""
+    """Install a connector for the scheme `shop`, as another package does."""
     about = folder / "installed" / "shop_connector-1.0.dist-info"
     about.mkdir(parents=True)
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shop-connector\nVersion: 1.0\n")
@@ -19,15 +19,15 @@ def install_package(folder: Path, module: str) -> None:
     (folder / "installed" / "shop_connector.py").write_text(module)
 
 
-class Shop:
-    """The flow in `shop.py`, and the words of its command."""
+class ConnectorRun:
+    """The flow in `shop.py`, and the arguments of its command."""
 
     def __init__(self, folder: Path, flow: str, *words: str) -> None:
         self.folder = folder
         self._words = words
         (folder / "shop.py").write_text(flow)
 
-    def begin(self, *more: str) -> subprocess.Popen[bytes]:
+    def start(self, *more: str) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
             [sys.executable, "-m", "driftline", "run", "shop.py", *self._words, *more],
             cwd=self.folder,
@@ -39,8 +39,8 @@ class Shop:
         return (self.folder / "log").read_text()
 
     def finish(self, *more: str) -> str:
-        """Run the command to its end. Returns the log."""
-        assert self.begin(*more).wait(timeout=90) == 0, self.log()
+        """Run the command to its end and return its log."""
+        assert self.start(*more).wait(timeout=90) == 0, self.log()
         return self.log()
 
     def until(self, is_true: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""What a user names as inputs, and which source of the flow it is for."""
+"""Inputs that a user names, and the source to which each belongs."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_standard_input_and_tcp_addresses_are_inputs(folder: Path) -> None:
     assert made_up.name == "zipf of 3 documents"
 
 
-def test_entries_of_a_directory_that_are_left_out_are_named(
+def test_skipped_entries_of_a_directory_are_reported(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     directory = folder / "mixed"
@@ -119,7 +119,7 @@ def test_entries_of_a_directory_that_are_left_out_are_named(
     )
 
 
-def test_matches_of_a_pattern_that_are_left_out_are_named(
+def test_skipped_matches_of_a_pattern_are_reported(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (folder / "x.jsonl").symlink_to(folder / "gone")
@@ -134,7 +134,7 @@ def test_matches_of_a_pattern_that_are_left_out_are_named(
 
 
 def test_name_that_is_not_utf8_is_an_input(folder: Path) -> None:
-    """Its identity is stored with the state of a run, and its name with dead letters."""
+    """Its identity is stored in the state of a run, and its name in dead letters."""
     name = os.fsdecode(b"caf\xe9.txt")
     (folder / name).write_text("tea\n")
     [found] = open_inputs(flow("lines"), [name])

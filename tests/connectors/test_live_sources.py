@@ -1,4 +1,4 @@
-"""Live sources: from Python, by address, and from a package of their own, also with kills."""
+"""Live sources: from Python, by address, and from another package; some runs are killed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import PolledSource
 from driftline.deploy.runtime.receivers import PolledReceiver
 from driftline.engine.errors import Unavailable
-from tests.connectors.shop import Shop, install_package
+from tests.connectors.shop import ConnectorRun, install_package
 
 SHOP = '''
 import json
@@ -71,8 +71,8 @@ ORDERS: list[dict[str, object]] = [
 ]
 
 
-class LiveShop(Shop):
-    """A flow that reads a file that grows."""
+class LiveShop(ConnectorRun):
+    """Flow that reads a growing file."""
 
     def __init__(self, folder: Path, address: str) -> None:
         super().__init__(folder, SHOP, "--input", address, "--output", "out")
@@ -110,7 +110,7 @@ def test_killed_run_of_a_live_source_delivers_each_record_once(tmp_path: Path) -
     shop = LiveShop(tmp_path, "shop://main/orders")
     shop.append(ORDERS[:20])
     for until in (20, 40):
-        command = shop.begin()
+        command = shop.start()
         shop.append(ORDERS[until : until + 10])
         shop.until(lambda: len(shop.outputs()) >= until + 5)  # noqa: B023
         command.send_signal(signal.SIGKILL)
@@ -124,7 +124,7 @@ def test_killed_run_of_a_live_source_delivers_each_record_once(tmp_path: Path) -
     assert max(shop.stored()) == last, "the last record was acknowledged"
 
 
-class Counter(LiveSource):
+class CountingSource(LiveSource):
     name = "counter"
 
     def __init__(self, count: int) -> None:
@@ -145,8 +145,8 @@ class Counter(LiveSource):
         self.acknowledged.append(offsets["numbers"])
 
 
-class BusyCounter(Counter):
-    """A source whose first acknowledgement fails."""
+class SourceWithFailingAcknowledgement(CountingSource):
+    """Source whose first acknowledgement fails."""
 
     was_asked = False
 
@@ -157,8 +157,8 @@ class BusyCounter(Counter):
         super().acknowledge(offsets)
 
 
-class Flaky(LiveSource):
-    """A source that cannot be reached now and then, and that repeats records."""
+class FlakySource(LiveSource):
+    """Source that is sometimes unreachable, and repeats records."""
 
     name = "flaky"
 
@@ -186,7 +186,7 @@ def test_run_in_python_polls_again_and_recognises_repeated_records(
 ) -> None:
     monkeypatch.setattr(inputs, "SOURCE_RETRY_S", 0.01)
     first, second = [Record("a", 0, 1), Record("a", 1, 2)], [Record("a", 1, 2), Record("a", 5, 3)]
-    source = Flaky(first, Unavailable("away"), second, Unavailable("away"))
+    source = FlakySource(first, Unavailable("away"), second, Unavailable("away"))
     assert [item.value for item in run(doubled(), [source])] == [2, 4, 6]
 
 
@@ -201,14 +201,14 @@ def test_run_in_python_polls_again_and_recognises_repeated_records(
 )
 def test_fault_of_a_live_source_is_named(found: object, problem: str) -> None:
     with pytest.raises(DriftlineError, match=problem):
-        run(doubled(), [Flaky(found)], [])
+        run(doubled(), [FlakySource(found)], [])
 
 
 def test_last_acknowledgement_is_repeated_until_it_succeeds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(guarded, "ACKNOWLEDGEMENT_RETRY_S", 0.01)
-    source = BusyCounter(3)
+    source = SourceWithFailingAcknowledgement(3)
     assert [item.value for item in run(doubled(), [source])] == [2, 4, 6]
     assert source.acknowledged == [2]
 
@@ -222,9 +222,9 @@ def test_records_that_an_earlier_call_stored_are_acknowledged(tmp_path: Path) ->
         assert group is not None
         log.execute_job(group)
         source.mark_written(group)
-        live = Counter(0)
+        live = CountingSource(0)
         receiver = PolledReceiver(PolledSource(log, lambda: 2000, "counter"), live, name="poller")
-        receiver.begin()
+        receiver.start()
         receiver.close()
     assert live.acknowledged == [7]
 
@@ -252,6 +252,6 @@ def test_repeated_records_are_recognised_by_their_offsets(tmp_path: Path) -> Non
         ("python:json:JSONEncoder", "JSONEncoder, not a source"),
     ],
 )
-def test_wrong_address_is_refused(address: str, problem: str) -> None:
+def test_wrong_address_is_rejected(address: str, problem: str) -> None:
     with pytest.raises(FlowError, match=problem):
         open_source(address)

@@ -1,4 +1,4 @@
-"""Sinks by address: the documented one, from the command and from Python, with kills."""
+"""The sink of the documentation, by address: from the command and from Python, with kills."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from driftline import Flow, FlowError, run, run_reference
 from driftline.connectors import NO_BUNDLE, Bundle, Consumer, LastStored, SinkContext, open_sink
 from driftline.connectors.outputs import count_delivered, resolve_checked_output
-from tests.connectors.shop import Shop, install_package
+from tests.connectors.shop import ConnectorRun, install_package
 
 DOCUMENTED = Path(__file__).resolve().parents[2] / "docs" / "reference" / "sinks.md"
 
@@ -25,7 +25,7 @@ SINK = next(
     for block in re.findall(r"```python\n(.*?)```", DOCUMENTED.read_text(), re.DOTALL)
     if "class SqliteConsumer" in block
 )
-"""The module that the documentation shows."""
+"""The module in the documentation."""
 
 FLOW = """
 import time
@@ -46,8 +46,8 @@ flow.source("orders").key_by("user").scan(number, ValueState("seen")).sink("numb
 ORDERS = [{"user": f"user-{i % 7}", "item": i} for i in range(160)]
 
 
-class SinkShop(Shop):
-    """A flow whose outputs go to the documented sink."""
+class SinkShop(ConnectorRun):
+    """Flow whose outputs go to the sink of the documentation."""
 
     def __init__(self, folder: Path, output: str) -> None:
         words = ["--input", "orders.jsonl", "--output", output, "--state", "state"]
@@ -56,14 +56,14 @@ class SinkShop(Shop):
         (folder / "orders.jsonl").write_text("".join(f"{json.dumps(o)}\n" for o in ORDERS))
 
     def outputs(self) -> list[tuple[object, ...]]:
-        """The rows of the database, in label order; none before it is there."""
+        """Return the rows of the database in label order; empty if it does not exist yet."""
         database = self.folder / "outputs.db"
         if not database.exists():
             return []
         with sqlite3.connect(database, timeout=60) as connection:
             try:
                 rows = connection.execute("SELECT label, sink, value FROM outputs").fetchall()
-            except sqlite3.OperationalError:  # the table is not there yet
+            except sqlite3.OperationalError:  # the table does not exist yet
                 return []
         found = [(tuple(json.loads(a)), b, json.loads(c)) for a, b, c in rows]
         return sorted(found)
@@ -84,7 +84,7 @@ def test_killed_run_delivers_each_output_once(tmp_path: Path) -> None:
     install_package(tmp_path, SINK + opening)
     shop = SinkShop(tmp_path, "shop://main/outputs")
     for count in (20, 60):
-        command = shop.begin("--kill-every", "2")
+        command = shop.start("--kill-every", "2")
         shop.until(lambda: len(shop.outputs()) >= count)  # noqa: B023
         command.send_signal(signal.SIGKILL)
         command.wait()
@@ -100,7 +100,7 @@ def test_killed_run_delivers_each_output_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_fresh_run_appends_its_outputs_and_a_sink_that_lost_some_is_refused(tmp_path: Path) -> None:
+def test_fresh_run_appends_outputs_and_sink_that_lost_some_is_rejected(tmp_path: Path) -> None:
     shop = SinkShop(tmp_path, "python:shop_sink.py:outputs")
     shop.finish()
     once = shop.outputs()
@@ -110,20 +110,20 @@ def test_fresh_run_appends_its_outputs_and_a_sink_that_lost_some_is_refused(tmp_
     (tmp_path / "outputs.db").unlink()
     with (tmp_path / "orders.jsonl").open("a") as file:
         file.write('{"user": "user-1", "item": 160}\n')
-    assert shop.begin().wait(timeout=60) == 1
+    assert shop.start().wait(timeout=60) == 1
     log = shop.log()
     assert "python:shop_sink.py:outputs has lost outputs of barrier-" in log
     assert "Traceback" not in log
 
 
-def test_runs_in_python_take_an_address_or_a_consumer(
+def test_python_run_accepts_an_address_or_a_consumer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = SinkShop(tmp_path, "")
     monkeypatch.chdir(tmp_path)
     wanted = expected()
     sink = "python:shop_sink.py:outputs"
-    for _ in range(2):  # the second call finds that all is there
+    for _ in range(2):  # the second call finds all outputs stored
         summary = run("shop.py", ["orders.jsonl"], sink, nodes=2, state="state")
         assert (summary.outputs, summary.processes) == (len(ORDERS), True)
         assert shop.outputs() == wanted
@@ -139,8 +139,8 @@ def test_runs_in_python_take_an_address_or_a_consumer(
     assert [value for _, _, value in shop.outputs()] == [[o["user"], o["item"]] for o in ORDERS]
 
 
-class Broken:
-    """A sink with a fault of its own. `answer`: what its `last` returns."""
+class BrokenSink:
+    """Sink with a fault; `answer` is what its `last` returns."""
 
     def __init__(self, answer: object = NO_BUNDLE) -> None:
         self.answer = answer
@@ -159,10 +159,10 @@ def test_error_of_a_sink_ends_the_run_with_its_name() -> None:
     flow = Flow("broken")
     flow.source("numbers").sink()
     with pytest.raises(FlowError, match="the sink Broken raised KeyError: 'no such table'"):
-        run(flow, [[1, 2]], Broken())
+        run(flow, [[1, 2]], BrokenSink())
     for answer in (None, (30, 1, ()), LastStored(3.0, 1, ()), LastStored(3, 1, ("text",))):  # type: ignore[arg-type]
         with pytest.raises(FlowError, match=r"the sink Broken raised TypeError: last\(\) returned"):
-            run(flow, [[1, 2]], Broken(answer))
+            run(flow, [[1, 2]], BrokenSink(answer))
 
 
 @pytest.mark.parametrize(
@@ -173,14 +173,14 @@ def test_error_of_a_sink_ends_the_run_with_its_name() -> None:
         ("python:json:dump", "takes 1 at most, but this one needs obj, fp"),
     ],
 )
-def test_wrong_address_is_refused(address: str, problem: str) -> None:
+def test_wrong_address_is_rejected(address: str, problem: str) -> None:
     flow = Flow("f")
     flow.source("a").sink()
     with pytest.raises(FlowError, match=problem):
         open_sink(address, SinkContext(flow, "barrier-0"))
 
 
-def test_mistyped_output_is_refused(tmp_path: Path) -> None:
+def test_mistyped_output_is_rejected(tmp_path: Path) -> None:
     for output in ("pyton:shop.py:outputs", "PYTHON:shop.py:outputs", "python:shop.py:outputs"):
         with pytest.raises(FlowError, match=r"no connector for|no file shop\.py"):
             resolve_checked_output(output, tmp_path)

@@ -1,4 +1,4 @@
-"""Test cluster without a network: a coordinator, its registry, and members that tests play."""
+"""Test cluster without a network: a coordinator, its registry, and scripted members."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from driftline.engine.wire.messages import Hello, Message, Prepared
 INTERVAL = 2.0
 
 
-class Cluster:
-    """A coordinator, its registry, and nodes and fronts whose messages come from the test."""
+class ScriptedCluster:
+    """A coordinator, its registry, and nodes and fronts whose messages the test sends."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Cluster:
             )
 
     def write(self) -> list[ClusterState]:
-        """Carry out the requested registry writes. Return the states written."""
+        """Carry out the requested registry writes and return the written states."""
         jobs, self.coordinator.jobs = self.coordinator.jobs, []
         found = []
         for job in jobs:
@@ -54,7 +54,7 @@ class Cluster:
         return found
 
     def write_fails(self, *, done: bool = False) -> None:
-        """Fail the requested write; `done`: it took effect nevertheless."""
+        """Fail the requested write; if `done`, it took effect nevertheless."""
         [job], self.coordinator.jobs = self.coordinator.jobs, []
         assert isinstance(job, WriteState)
         if done:
@@ -67,7 +67,7 @@ class Cluster:
         return out
 
     def pass_time(self, seconds: float, silent: tuple[str, ...] = ()) -> None:
-        """Let time pass; all members but the silent ones keep saying hello."""
+        """Let time pass; all members but the silent ones keep sending heartbeats."""
         until = self.now + seconds
         while self.now < until:
             self.now = min(until, self.now + 0.5)
@@ -79,7 +79,7 @@ class Cluster:
         self.hello(*self.processes, incarnation=0)
         self.write()
 
-    def run(self) -> Cluster:
+    def run(self) -> ScriptedCluster:
         """Proceed until the cluster runs."""
         self.load()
         self.hello(*self.nodes, ready=True)
@@ -105,6 +105,6 @@ class Cluster:
         self.sent()
 
 
-def restart(cluster: Cluster, name: str) -> None:
+def restart(cluster: ScriptedCluster, name: str) -> None:
     cluster.processes[name] += "'"
     cluster.hello(name, incarnation=0)

@@ -1,4 +1,4 @@
-"""End of a run: normal or by failure, and announced to all members."""
+"""End of a run, by completion or failure, and its announcement to all members."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from driftline.coordinator.registry import ClusterState, RunOutcome, SnapshotRec
 from driftline.engine.labels import INFINITY
 from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import Failed, Goodbye, Message, Prepare, Prepared, Stop
-from tests.coordinator.cluster import INTERVAL, Cluster, restart
+from tests.coordinator.cluster import INTERVAL, ScriptedCluster, restart
 
 STOP = Stop("", "FunctionFailed", "operator 'x' failed")
 OUTCOME = RunOutcome("", "FunctionFailed", "operator 'x' failed")
 
 
-def failed(cluster: Cluster) -> Cluster:
+def failed(cluster: ScriptedCluster) -> ScriptedCluster:
     """Let the flow of a running cluster fail."""
     incarnation = cluster.coordinator.state.incarnation
     cluster.coordinator.failed(Failed(incarnation, "FunctionFailed", "operator 'x' failed"))
     return cluster
 
 
-def successor(cluster: Cluster, run: str = "") -> Cluster:
+def successor(cluster: ScriptedCluster, run: str = "") -> ScriptedCluster:
     """Return the cluster of a new master that reads its predecessor's state."""
-    after = Cluster(state=cluster.written)
+    after = ScriptedCluster(state=cluster.written)
     after.coordinator = Coordinator(
         len(after.nodes),
         len(after.fronts),
@@ -37,17 +37,17 @@ def successor(cluster: Cluster, run: str = "") -> Cluster:
     return after
 
 
-def goodbye(cluster: Cluster, *names: str) -> None:
+def goodbye(cluster: ScriptedCluster, *names: str) -> None:
     for name in names:
         cluster.coordinator.goodbye(name, Goodbye(cluster.processes[name]))
 
 
-def to_everybody(cluster: Cluster) -> list[tuple[str, Message]]:
+def stop_to_all_members(cluster: ScriptedCluster) -> list[tuple[str, Message]]:
     return [(name, STOP) for name in cluster.nodes + cluster.fronts]
 
 
 def test_outcome_is_written_after_the_pending_write() -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     cluster.consider_snapshot(50)
     cluster.sent()
     cluster.prepared(1)
@@ -59,11 +59,11 @@ def test_outcome_is_written_after_the_pending_write() -> None:
     )
     [end] = cluster.write()
     assert (end.snapshots, end.outcome) == (snapshot.snapshots, OUTCOME)
-    assert cluster.sent() == to_everybody(cluster)
+    assert cluster.sent() == stop_to_all_members(cluster)
 
 
 def test_run_ends_without_the_goodbye_of_silent_members() -> None:
-    cluster = failed(Cluster().run())
+    cluster = failed(ScriptedCluster().run())
     cluster.write()
     goodbye(cluster, "node-0", "front-0")
     cluster.pass_time(MISSING_AFTER_S - 1.0, silent=tuple(cluster.processes))
@@ -72,9 +72,9 @@ def test_run_ends_without_the_goodbye_of_silent_members() -> None:
     assert cluster.phase() is Phase.ENDED
 
 
-def test_a_goodbye_is_of_one_process() -> None:
+def test_goodbye_counts_for_one_process_only() -> None:
     """The goodbye of a killed process does not count for the process that replaces it."""
-    cluster = failed(Cluster().run())
+    cluster = failed(ScriptedCluster().run())
     cluster.write()
     earlier = Goodbye(cluster.processes["node-0"])
     goodbye(cluster, *cluster.fronts, "node-0")
@@ -90,7 +90,7 @@ def test_a_goodbye_is_of_one_process() -> None:
 def test_repeated_command_resumes_the_run(error: str) -> None:
     records = (SnapshotRecord(7, 40, (40,)),)
     ended = ClusterState("me", 9, 3, records, RunOutcome("earlier", error, ""))
-    cluster = successor(Cluster(state=ended), "later")
+    cluster = successor(ScriptedCluster(state=ended), "later")
     assert cluster.phase() is Phase.GATHERING
     cluster.hello(*cluster.processes, incarnation=0)
     assert cluster.write() == [ClusterState("me", 10, 4, records, epoch=1, layout=(0, 1))]
@@ -98,16 +98,16 @@ def test_repeated_command_resumes_the_run(error: str) -> None:
     assert cluster.phase() is Phase.STOPPING
 
 
-def at_end(cluster: Cluster, delivered: int = INFINITY) -> None:
+def at_end(cluster: ScriptedCluster, delivered: int = INFINITY) -> None:
     """End all inputs, with all elements below 51."""
     cluster.coordinator.consider_end(INFINITY, delivered, 51)
     cluster.coordinator.consider_snapshot(min(delivered, 51))
 
 
 def test_last_snapshot_of_a_completed_run_contains_everything() -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     at_end(cluster, delivered=40)
-    assert cluster.sent() == [], "not before all is delivered"
+    assert cluster.sent() == [], "no snapshot before all outputs are delivered"
     assert cluster.coordinator.waits_for == "running, at the end of its input"
     at_end(cluster)
     assert cluster.sent() == [(node, Prepare(1, 51)) for node in cluster.nodes]

@@ -1,4 +1,4 @@
-"""Recovery: from a snapshot, from an older one if it is damaged, and under other policies."""
+"""Recovery from a snapshot, from an older one if it is damaged, and under other policies."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from driftline.engine.wire.messages import (
     Stop,
     Unloadable,
 )
-from tests.coordinator.cluster import Cluster, restart
+from tests.coordinator.cluster import ScriptedCluster, restart
 
 
-def test_the_steps_of_a_start_come_in_order() -> None:
-    cluster = Cluster()
+def test_start_steps_run_in_order() -> None:
+    cluster = ScriptedCluster()
     *others, last = cluster.processes
     cluster.hello(*others, incarnation=0)
     assert (cluster.coordinator.jobs, cluster.sent()) == ([], [])  # a member is missing
@@ -42,14 +42,14 @@ def test_the_steps_of_a_start_come_in_order() -> None:
 def test_load_message_says_whether_the_snapshot_is_of_the_same_code() -> None:
     for taken, code_from, same in ((3, 3, 1), (3, 4, 0), (None, 0, 1), (None, 4, 0)):
         records = () if taken is None else (SnapshotRecord(7, 40, (40,), taken),)
-        cluster = Cluster(state=ClusterState("me", 9, 3, records, code_from=code_from))
+        cluster = ScriptedCluster(state=ClusterState("me", 9, 3, records, code_from=code_from))
         cluster.load()
         recoveries = [message for _, message in cluster.sent() if isinstance(message, Recover)]
         assert [message.same_code for message in recoveries] == [same, same]
 
 
-def test_a_loss_begins_a_new_incarnation_once() -> None:
-    cluster = Cluster().run()
+def test_lost_message_starts_one_new_incarnation() -> None:
+    cluster = ScriptedCluster().run()
     for _ in range(3):
         cluster.coordinator.on_message_lost(MessageLost(1, "node-1 misses messages of node-0"))
     assert [state.incarnation for state in cluster.write()] == [2]
@@ -64,7 +64,7 @@ def test_a_loss_begins_a_new_incarnation_once() -> None:
 
 @pytest.mark.parametrize("name", ["node-1", "front-0"])
 def test_recovery_starts_when_a_silent_member_returns(name: str) -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     cluster.pass_time(MISSING_AFTER_S, silent=(name,))
     assert cluster.phase() is Phase.RUNNING
     cluster.pass_time(1.0, silent=(name,))
@@ -78,7 +78,7 @@ def test_recovery_starts_when_a_silent_member_returns(name: str) -> None:
 @pytest.mark.parametrize("done", [False, True])
 def test_failed_write_is_retried_and_blocks_further_decisions(done: bool) -> None:
     """It is unknown whether the first attempt took effect; the registry checks."""
-    cluster = Cluster()
+    cluster = ScriptedCluster()
     cluster.hello(*cluster.processes, incarnation=0)
     cluster.write_fails(done=done)
     cluster.hello(*cluster.nodes, ready=True)
@@ -93,13 +93,13 @@ def test_failed_write_is_retried_and_blocks_further_decisions(done: bool) -> Non
     assert cluster.phase() is Phase.LOADING
 
 
-def unloadable(cluster: Cluster, number: int) -> None:
+def unloadable(cluster: ScriptedCluster, number: int) -> None:
     incarnation = cluster.coordinator.state.incarnation
     cluster.coordinator.unloadable("node-1", Unloadable(incarnation, number, "damaged"))
 
 
-def test_an_unloadable_snapshot_is_left_and_the_one_before_is_used() -> None:
-    cluster = Cluster().run()
+def test_unloadable_snapshot_falls_back_to_the_previous_one() -> None:
+    cluster = ScriptedCluster().run()
     cluster.snapshot(1, 50)
     cluster.snapshot(2, 60)
     restart(cluster, "node-1")
@@ -117,8 +117,8 @@ def test_an_unloadable_snapshot_is_left_and_the_one_before_is_used() -> None:
     assert start.offset == 50
 
 
-def test_when_no_snapshot_is_left_everything_is_replayed_from_the_empty_state() -> None:
-    cluster = Cluster().run()
+def test_without_a_loadable_snapshot_replay_starts_from_the_empty_state() -> None:
+    cluster = ScriptedCluster().run()
     for number in (1, 2, 3):
         cluster.snapshot(number, 40 + 10 * number)
     restart(cluster, "node-1")
@@ -138,7 +138,7 @@ def test_when_no_snapshot_is_left_everything_is_replayed_from_the_empty_state() 
 def test_two_phase_stops_at_a_damaged_snapshot() -> None:
     """Its outputs have already left; replay from an older snapshot would emit different ones."""
     records = SnapshotRecord(2, 0, (60,)), SnapshotRecord(1, 0, (50,))
-    cluster = Cluster(mode="two-phase", state=ClusterState("me", 5, 1, records))
+    cluster = ScriptedCluster(mode="two-phase", state=ClusterState("me", 5, 1, records))
     cluster.load()
     cluster.sent()
     unloadable(cluster, 2)
@@ -148,9 +148,9 @@ def test_two_phase_stops_at_a_damaged_snapshot() -> None:
     assert {type(message) for _, message in cluster.sent()} == {Stop}
 
 
-def test_a_run_that_began_from_a_savepoint_does_not_begin_anew_without_it() -> None:
+def test_run_from_a_savepoint_fails_if_the_savepoint_is_lost() -> None:
     records = (SnapshotRecord(1, 40, (40,)),)
-    cluster = Cluster(state=ClusterState("me", 2, 0, records, base=1))
+    cluster = ScriptedCluster(state=ClusterState("me", 2, 0, records, base=1))
     cluster.load()
     unloadable(cluster, 1)
     assert cluster.phase() is Phase.STOPPING

@@ -96,7 +96,7 @@ def test_state_round_trips(state: ClusterState) -> None:
 
 
 @given(states, st.integers(0, 10_000), st.integers(0, 7))
-def test_a_damaged_state_is_refused(state: ClusterState, at: int, bit: int) -> None:
+def test_damaged_state_is_rejected(state: ClusterState, at: int, bit: int) -> None:
     data = bytearray(encode_state(state))
     data[at % len(data)] ^= 1 << bit
     with pytest.raises(StateMismatch, match="here is damaged"):
@@ -114,7 +114,7 @@ def test_a_damaged_state_is_refused(state: ClusterState, at: int, bit: int) -> N
         b"",
     ],
 )
-def test_a_state_of_another_version_of_the_format_is_refused(data: bytes) -> None:
+def test_state_of_another_format_version_is_rejected(data: bytes) -> None:
     with pytest.raises(StateMismatch, match="another version of Driftline"):
         decode_state(crc32(data).to_bytes(4, "big") + data, "here")
 
@@ -130,22 +130,22 @@ def test_run_resumes_only_from_the_state_of_the_same_flow() -> None:
 # The file -------------------------------------------------------------------------------------
 
 
-class Crash(Exception):
+class SimulatedCrash(Exception):
     """Simulated crash of the process."""
 
 
-def crashing(call: Callable[..., object], before: bool) -> Callable[..., object]:
+def crash_at_call(call: Callable[..., object], before: bool) -> Callable[..., object]:
     def crash(*arguments: object) -> None:
         if not before:
             call(*arguments)
-        raise Crash
+        raise SimulatedCrash
 
     return crash
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("what", ["fdatasync", "fsync", "replace", "open"])
-def test_after_a_crash_at_any_moment_there_is_the_old_state_or_the_new_one(
+def test_crash_at_any_moment_leaves_the_old_or_the_new_state(
     tmp_path: Path, what: str, before: bool
 ) -> None:
     registry = FileRegistry(tmp_path / "registry")
@@ -153,8 +153,8 @@ def test_after_a_crash_at_any_moment_there_is_the_old_state_or_the_new_one(
     registry.write(old)
     new = old.next(incarnation=2, snapshots=(SnapshotRecord(1, 5, (5,)),))
     with (
-        patch.object(os, what, crashing(getattr(os, what), before)),
-        pytest.raises(Crash),
+        patch.object(os, what, crash_at_call(getattr(os, what), before)),
+        pytest.raises(SimulatedCrash),
     ):
         registry.write(new)
     found = registry.read()
@@ -166,7 +166,7 @@ def test_after_a_crash_at_any_moment_there_is_the_old_state_or_the_new_one(
 
 
 def test_concurrent_processes_do_not_overwrite_each_others_versions(tmp_path: Path) -> None:
-    """The registry contains every write that returned; none was overwritten."""
+    """The registry contains every write that returned; no write was overwritten."""
 
     def write(name: str) -> list[int]:
         registry = FileRegistry(tmp_path / "registry")
@@ -185,7 +185,7 @@ def test_concurrent_processes_do_not_overwrite_each_others_versions(tmp_path: Pa
     assert versions == list(range(1, found.version + 1))
 
 
-class Embedded:
+class FileRegistryPlace:
     """Registry in a file."""
 
     def __init__(self, directory: Path) -> None:
@@ -210,7 +210,7 @@ class Embedded:
         away.rename(folder)
 
 
-class InZooKeeper:
+class ZooKeeperRegistryPlace:
     """Registry in a z-node; each master has its own session."""
 
     def __init__(self, ensemble: Ensemble, clients: list[KazooClient]) -> None:
@@ -253,21 +253,21 @@ class InZooKeeper:
                 wait_connected(client)
 
 
-Place = Embedded | InZooKeeper
+Place = FileRegistryPlace | ZooKeeperRegistryPlace
 """Location of a registry, with its raw content and ways to make it unreachable."""
 
 
 @pytest.fixture
-def in_zookeeper(zookeeper: Ensemble) -> Iterator[InZooKeeper]:
+def in_zookeeper(zookeeper: Ensemble) -> Iterator[ZooKeeperRegistryPlace]:
     with client_of(zookeeper) as one, client_of(zookeeper) as other:
-        yield InZooKeeper(zookeeper, [one, other])
+        yield ZooKeeperRegistryPlace(zookeeper, [one, other])
 
 
 @pytest.fixture(params=["embedded", "zookeeper"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     if request.param == "embedded":
-        return Embedded(tmp_path)
-    found: InZooKeeper = request.getfixturevalue("in_zookeeper")
+        return FileRegistryPlace(tmp_path)
+    found: ZooKeeperRegistryPlace = request.getfixturevalue("in_zookeeper")
     return found
 
 
@@ -275,7 +275,7 @@ FIRST = ClusterState("me").next(incarnation=1)
 
 
 def test_stale_write_of_a_second_master_is_rejected(place: Place) -> None:
-    """A write that does not follow the last version is rejected and changes nothing."""
+    """A write that does not follow the latest version is rejected and changes nothing."""
     mine, other = place.master(), place.master()
     mine.write(FIRST)
     assert mine.read() == other.read()
@@ -304,7 +304,7 @@ def test_failed_write_can_be_retried_whether_or_not_it_took_effect(
         assert master.read() == state
 
 
-def test_damage_is_refused_for_reading_and_for_writing(place: Place) -> None:
+def test_damage_is_rejected_by_reads_and_writes(place: Place) -> None:
     master = place.master()
     master.write(FIRST)
     data = place.content()
@@ -330,7 +330,7 @@ def test_registry_works_again_after_it_was_unreachable(place: Place) -> None:
     assert place.master().read() == second
 
 
-def test_a_server_that_hangs_is_out_of_reach(in_zookeeper: InZooKeeper) -> None:
+def test_hung_server_is_unreachable(in_zookeeper: ZooKeeperRegistryPlace) -> None:
     in_zookeeper.master().write(FIRST)
     impatient = in_zookeeper.master()
     assert isinstance(impatient, ZooKeeperRegistry)

@@ -6,12 +6,12 @@ from driftline.coordinator.registry import SnapshotRecord
 from driftline.coordinator.snapshots import EARLY_INTERVAL_S
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Committed, Prepare, Prepared, PrepareFailed
-from tests.coordinator.cluster import Cluster
+from tests.coordinator.cluster import ScriptedCluster
 
 
 def test_inputs_are_trimmed_only_below_the_oldest_snapshot_that_is_kept() -> None:
-    """The last two snapshots are kept; a damaged one falls back to the one before."""
-    cluster = Cluster().run()
+    """The last two snapshots are kept; a recovery may fall back to the older one."""
+    cluster = ScriptedCluster().run()
     trims = []
     offsets = []
     for number, time in ((1, 50), (2, 60), (3, 70)):
@@ -25,11 +25,11 @@ def test_inputs_are_trimmed_only_below_the_oldest_snapshot_that_is_kept() -> Non
     assert [record.number for record in cluster.written.snapshots] == [3, 2]
     assert max(trims) <= 60
     assert trims[-1] == 60
-    assert offsets == [50, 60, 70], "from where each snapshot goes on"
+    assert offsets == [50, 60, 70], "each kept snapshot can resume from here"
 
 
 def test_snapshot_is_taken_only_when_due_and_with_progress() -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     cluster.coordinator.consider_snapshot(50)
     assert cluster.sent() == []
     cluster.snapshot(1, 50)
@@ -42,7 +42,7 @@ def test_snapshot_is_taken_only_when_due_and_with_progress() -> None:
 
 
 def test_snapshot_with_a_failed_part_is_abandoned_after_all_answers() -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     cluster.consider_snapshot(50)
     cluster.sent()
     cluster.coordinator.prepare_failed("node-0", PrepareFailed(1, "disk full"))
@@ -59,7 +59,7 @@ def test_snapshot_with_a_failed_part_is_abandoned_after_all_answers() -> None:
 
 
 def test_answers_about_another_snapshot_do_not_count() -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     cluster.snapshot(1, 50)
     cluster.consider_snapshot(60)
     for node in cluster.nodes:

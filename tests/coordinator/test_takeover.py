@@ -19,7 +19,7 @@ from driftline.engine.wire.messages import (
     Lead,
     Resume,
 )
-from tests.coordinator.cluster import INTERVAL, Cluster
+from tests.coordinator.cluster import INTERVAL, ScriptedCluster
 
 RECORDS = SnapshotRecord(7, 40, (40,)), SnapshotRecord(6, 30, (30,))
 FOUND = ClusterState("me", 9, 3, RECORDS, last_session=2, epoch=4, layout=(0, 1))
@@ -30,32 +30,32 @@ def successor(
     mode: str = "exactly-once",
     session: int = 2,
     process: str = "master#2",
-) -> Cluster:
+) -> ScriptedCluster:
     """Return the cluster of a new master (session 2) that reads its predecessor's state."""
-    cluster = Cluster(mode=mode, state=state)
+    cluster = ScriptedCluster(mode=mode, state=state)
     about = len(cluster.nodes), len(cluster.fronts), get_policy(mode), state, INTERVAL, "run"
     cluster.coordinator = Coordinator(*about, session=session, process=process)
     return cluster
 
 
-def at_work(cluster: Cluster, *but: str) -> None:
-    """Let all members but some say hello, in the current incarnation."""
+def send_heartbeats(cluster: ScriptedCluster, *but: str) -> None:
+    """Let all members but some send heartbeats in the current incarnation."""
     names = [name for name in cluster.processes if name not in but]
     cluster.hello(*names, ready=True, incarnation=3)
 
 
 def follow(
-    cluster: Cluster, *names: str, asked: int = 0, answered: int = 0, epoch: int = 5
+    cluster: ScriptedCluster, *names: str, asked: int = 0, answered: int = 0, epoch: int = 5
 ) -> None:
     for name in names:
         cluster.coordinator.on_follows_master(name, FollowsMaster(epoch, 3, asked, answered))
 
 
-def test_the_steps_of_a_takeover_come_in_order() -> None:
+def test_takeover_steps_run_in_order() -> None:
     cluster = successor()
-    at_work(cluster, "node-1")
+    send_heartbeats(cluster, "node-1")
     assert cluster.coordinator.jobs == []  # a member is missing
-    at_work(cluster)
+    send_heartbeats(cluster)
     assert cluster.phase() is Phase.TAKING_OVER
     follow(cluster, *cluster.processes)
     assert cluster.sent() == []  # an earlier master could still decide
@@ -65,15 +65,15 @@ def test_the_steps_of_a_takeover_come_in_order() -> None:
 
 def test_incarnation_resumes_once_all_members_follow() -> None:
     cluster = successor()
-    at_work(cluster)
+    send_heartbeats(cluster)
     cluster.write()
     cluster.sent()
     follow(cluster, "node-0", "front-0")
     follow(cluster, "node-1", epoch=4)
     assert cluster.phase() is Phase.ASKING
     assert "no answer from node-1" in cluster.coordinator.waits_for
-    at_work(cluster)
-    assert cluster.sent() == [("node-1", Lead())], "it may not have heard"
+    send_heartbeats(cluster)
+    assert cluster.sent() == [("node-1", Lead())], "this member may not have received the message"
     follow(cluster, "node-1")
     assert (cluster.phase(), cluster.coordinator.recoveries) == (Phase.RUNNING, 0)
     nodes = [(node, Committed(7, 6, 0, 0)) for node in cluster.nodes]
@@ -85,7 +85,7 @@ def test_incarnation_resumes_once_all_members_follow() -> None:
 @pytest.mark.parametrize("mode", ["two-phase", "strong-productions", "at-least-once", "none"])
 def test_takeover_without_label_order_starts_a_recovery(mode: str) -> None:
     cluster = successor(mode=mode)
-    at_work(cluster)
+    send_heartbeats(cluster)
     assert cluster.write()[0].incarnation == 4
     assert cluster.coordinator.recoveries == 1
 
@@ -99,17 +99,17 @@ def test_takeover_does_not_resume_an_incarnation_of_another_session(
     state: ClusterState, session: int
 ) -> None:
     cluster = successor(state, session=session)
-    at_work(cluster)
+    send_heartbeats(cluster)
     [written] = cluster.write()
     assert (written.incarnation, written.last_session) == (4, session)
-    assert cluster.coordinator.recoveries == 0, "this call begins"
+    assert cluster.coordinator.recoveries == 0, "this call starts the run"
 
 
 def test_only_one_of_two_masters_with_the_same_decision_leads() -> None:
-    """This holds although it is unknown whether the other's write succeeded."""
+    """This also holds if the result of the other master's write is unknown."""
     first, second = successor(process="master#2"), successor(process="master#3")
     for cluster in (first, second):
-        at_work(cluster, "node-1")
+        send_heartbeats(cluster, "node-1")
         cluster.hello("node-1", incarnation=0)
     second.write_fails()
     first.write()

@@ -45,7 +45,7 @@ def path(client: KazooClient) -> str:
     return f"{parent}/registry"
 
 
-class Lost:
+class LostResponse:
     """Result of a request whose response is lost."""
 
     def get(self, timeout: float) -> None:
@@ -67,10 +67,10 @@ def test_write_with_a_lost_response_may_have_taken_effect(
         state = SECOND
     real = getattr(client, request_name)
 
-    def losing(*arguments: object, **options: object) -> Lost:
+    def losing(*arguments: object, **options: object) -> LostResponse:
         if done:
             real(*arguments, **options).get(timeout=WAIT_S)
-        return Lost()
+        return LostResponse()
 
     with (
         patch.object(client, request_name, losing),
@@ -156,7 +156,7 @@ def test_client_opens_a_new_session_after_expiry(client: KazooClient, path: str)
 # Clients --------------------------------------------------------------------------------------
 
 
-def test_without_servers_the_error_names_them_and_the_reason(
+def test_error_names_unreachable_servers_and_the_reason(
     caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(Unavailable, match=r"at 127\.0\.0\.1:1,localhost:2 .*Connection refused"):
@@ -194,7 +194,7 @@ def test_log_reports_only_lost_servers_and_sessions(
     assert str(zookeeper.addresses) in warnings[0].getMessage()
 
 
-class Master:
+class QueuedMaster:
     """A master in the queue, with its own session."""
 
     def __init__(self, client: KazooClient, process: str, path: str) -> None:
@@ -217,31 +217,31 @@ class Master:
                 self.leadership.done(job, self.succession.execute_job(job), 0.0)
 
     def notice(self) -> None:
-        """Wait for a change of the queue, then act on it."""
+        """Wait until the queue changes, and act on it."""
         assert self.changed.wait(WAIT_S)
         self.changed.clear()
         self.leadership.on_queue_changed()
         self.act()
 
 
-class Masters:
+class MasterFactory:
     """Factory of masters of one queue; each test has its own queue."""
 
     def __init__(self, zookeeper: Ensemble, stack: ExitStack, path: str) -> None:
         self.zookeeper, self._stack, self.path = zookeeper, stack, path
 
-    def __call__(self, process: str) -> Master:
+    def __call__(self, process: str) -> QueuedMaster:
         client = self._stack.enter_context(client_of(self.zookeeper))
-        return Master(client, process, self.path)
+        return QueuedMaster(client, process, self.path)
 
 
 @pytest.fixture
-def masters(zookeeper: Ensemble, request: pytest.FixtureRequest) -> Iterator[Masters]:
+def masters(zookeeper: Ensemble, request: pytest.FixtureRequest) -> Iterator[MasterFactory]:
     with ExitStack() as stack:
-        yield Masters(zookeeper, stack, f"/queues/{request.node.name}")
+        yield MasterFactory(zookeeper, stack, f"/queues/{request.node.name}")
 
 
-def test_the_next_one_leads_when_the_first_ends(masters: Masters) -> None:
+def test_next_master_leads_when_the_first_exits(masters: MasterFactory) -> None:
     first, second, third = masters("a"), masters("b"), masters("c")
     for master in (first, second, third):
         master.act()
@@ -256,7 +256,7 @@ def test_the_next_one_leads_when_the_first_ends(masters: Masters) -> None:
     assert third.succession.leader() == ("b", "at b")
 
 
-def test_forgotten_process_is_skipped_in_the_leader_queue(masters: Masters) -> None:
+def test_forgotten_process_is_skipped_in_the_leader_queue(masters: MasterFactory) -> None:
     first, second, parent = masters("a"), masters("b"), masters("parent")
     first.act()
     second.act()
@@ -266,7 +266,7 @@ def test_forgotten_process_is_skipped_in_the_leader_queue(masters: Masters) -> N
     assert parent.succession.leader() == ("b", "at b")
 
 
-def test_leader_finds_its_successor(masters: Masters) -> None:
+def test_leader_finds_its_successor(masters: MasterFactory) -> None:
     first, second, third = masters("a"), masters("b"), masters("c")
     first.act()
     assert first.succession.execute_job(FindSuccessor("a")) == ""
@@ -280,7 +280,7 @@ def test_leader_finds_its_successor(masters: Masters) -> None:
         first.succession.execute_job(FindSuccessor("a"))
 
 
-def test_expired_session_loses_its_place_and_reports_it(masters: Masters) -> None:
+def test_expired_session_loses_its_place_and_reports_it(masters: MasterFactory) -> None:
     first, second = masters("a"), masters("b")
     first.act()
     second.act()

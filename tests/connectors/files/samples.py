@@ -1,4 +1,4 @@
-"""Writes small input files, in any of the formats, for the tests of the file sources."""
+"""Small input files in all formats, for tests of file sources."""
 
 import bz2
 import gzip
@@ -28,14 +28,14 @@ def write(path: Path, content: str | bytes) -> Path:
 
 
 def dump(pages: Sequence[str]) -> str:
-    """A Wikimedia dump of these <page> elements."""
+    """Return a Wikimedia dump of these <page> elements."""
     head = '<mediawiki xmlns="http://www.mediawiki.org/xml/export-0.10/" xml:lang="ru">'
     siteinfo = '<siteinfo><namespaces><namespace key="0"/></namespaces></siteinfo>'
     return f"{head}{siteinfo}{''.join(pages)}</mediawiki>"
 
 
 def page(number: int, title: str, text: str, ns: int = 0, extra: str = "") -> str:
-    """A <page> with one revision."""
+    """Return a <page> with one revision."""
     return (
         f"<page><title>{escape(title)}</title><ns>{ns}</ns><id>{number}</id>{extra}"
         f"<revision><id>{number + 900}</id><timestamp>2020-01-01T00:00:00Z</timestamp>"
@@ -44,12 +44,12 @@ def page(number: int, title: str, text: str, ns: int = 0, extra: str = "") -> st
 
 
 def everything(source: Source, start: int = 1) -> list[tuple[int, object] | BadRecord]:
-    """All that a source gives."""
+    """Return all records and bad records of a source."""
     return list(source.read(start))
 
 
 def records(path: Path, sections: bool = False) -> list[object]:
-    """The records of a file without a bad one, whose times count from 1."""
+    """Return the records of a file without bad records; their times count from 1."""
     found = everything(open_source(path, sections=sections))
     assert [item[0] for item in found if not isinstance(item, BadRecord)] == list(
         range(1, len(found) + 1)
@@ -58,6 +58,6 @@ def records(path: Path, sections: bool = False) -> list[object]:
 
 
 def bad(path: Path) -> list[tuple[int, str]]:
-    """(time, reason) of the bad records of a file."""
+    """Return the (time, reason) of each bad record of a file."""
     found = everything(open_source(path))
     return [(item.time, item.reason) for item in found if isinstance(item, BadRecord)]

@@ -1,4 +1,4 @@
-"""Each format gives its records, plain and compressed, in any script."""
+"""Each format yields its records, plain and compressed, in any script."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from tests.connectors.files.samples import COMPRESS, dump, everything, page, rec
 
 
 @pytest.mark.parametrize("ending", ["", ".gz", ".bz2", ".xz", ".zst"])
-def test_each_format_gives_its_records_plain_and_compressed(tmp_path: Path, ending: str) -> None:
+def test_each_format_yields_its_records_plain_and_compressed(tmp_path: Path, ending: str) -> None:
     lines = '{"id": "a", "text": "Привет, мир"}\n\n  \n{"id": 2, "text": "x", "more": [1, [2]]}\n'
     assert records(write(tmp_path / f"x.jsonl{ending}", lines)) == [
         {"id": "a", "text": "Привет, мир"},
@@ -51,10 +51,10 @@ def test_each_format_gives_its_records_plain_and_compressed(tmp_path: Path, endi
 
 @pytest.mark.parametrize("ending", ["", ".gz"])
 @pytest.mark.parametrize("encoding", ["utf-16", "UTF-16LE", "utf-16-be", "utf-32", "koi8_r"])
-def test_a_file_in_another_encoding_gives_the_same_records(
+def test_file_in_another_encoding_yields_the_same_records(
     tmp_path: Path, encoding: str, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(buffers, "BUFFER_BYTES", 1001)  # buffers end anywhere in a character
+    monkeypatch.setattr(buffers, "BUFFER_BYTES", 1001)  # buffers may end within a character
     words = ["да", "нет, или"] * 150
     for name, text in (
         ("x.jsonl", "".join(f'{{"word": "{word}"}}\n' for word in words)),
@@ -74,7 +74,7 @@ def test_byte_order_mark_selects_the_encoding(tmp_path: Path, encoding: str) -> 
     path = write(tmp_path / "x.csv", "id,text\n1,да\n".encode(encoding))
     assert records(path) == [{"id": "1", "text": "да"}]
     path = write(tmp_path / "x.xml", f"<pages><page id='1'>{'да'}</page></pages>".encode("utf-16"))
-    assert records(path) == [{"id": 1, "title": "", "text": "да"}], "the parser knows it"
+    assert records(path) == [{"id": 1, "title": "", "text": "да"}], "the parser handles it"
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_byte_order_mark_selects_the_encoding(tmp_path: Path, encoding: str) -> 
         ("x.xml", "<pages></pages>".encode("utf-16"), ""),
     ],
 )
-def test_a_file_that_seems_to_have_another_encoding_or_delimiter_is_warned_of_once(
+def test_suspicious_encoding_or_delimiter_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, data: bytes, warning: str
 ) -> None:
     path = write(tmp_path / name, data)
@@ -126,7 +126,7 @@ def test_identity_differs_between_inputs(tmp_path: Path) -> None:
     assert open_source(path, delimiter=";").identity() != same
     assert open_source(path, encoding="U8", delimiter=",").identity() == same
     plain = write(tmp_path / "x.jsonl", '{"id": 1}\n{"id": 2}')
-    assert open_source(plain).identity() == same, "a file may grow, and be compressed"
+    assert open_source(plain).identity() == same, "a file may grow, or be compressed"
     other = write(tmp_path / "y.jsonl", '{"id": 1}')
     assert open_source(other).identity() != same
     assert open_files([str(plain), str(other)], Shape(), "a test").identity() == same
@@ -165,7 +165,7 @@ def test_latest_revision_is_used_in_any_order(tmp_path: Path) -> None:
     ]
 
 
-def test_ids_come_from_the_field_asked_for_then_id_then_url_then_the_number(tmp_path: Path) -> None:
+def test_id_is_the_chosen_field_or_id_or_url_or_the_number(tmp_path: Path) -> None:
     lines = '{"id": 7, "url": "u", "key": "k"}\n{"url": "u", "key": "l"}\n{"key": "m", "body": "b"}'
     path = write(tmp_path / "x.jsonl", lines)
     assert records(path) == [
@@ -179,7 +179,7 @@ def test_ids_come_from_the_field_asked_for_then_id_then_url_then_the_number(tmp_
     assert found[2] == (3, {"id": 3, "key": "m", "body": "b", "text": "b"})
 
 
-def test_sections_are_documents_with_titles_and_numbers_of_their_own(tmp_path: Path) -> None:
+def test_sections_are_documents_with_their_own_titles_and_numbers(tmp_path: Path) -> None:
     text = "Lead ''text''.\n== Empty ==\n{{x}}\n=== ''Пища'' ===\n[[Mouse|Mice]].\n"
     pages = [page(1, "Кот", text), page(2, "Nothing", "{{stub}}"), page(3, "Dog", "Barks.")]
     assert records(write(tmp_path / "x.xml", dump(pages)), sections=True) == [
@@ -218,8 +218,8 @@ FILES = {
 }
 
 
-def tails_fit(source: Source) -> int:
-    """How many records the source has, after comparing each tail with the whole."""
+def check_tails(source: Source) -> int:
+    """Compare each tail of a source with the whole; return the number of records."""
     whole = everything(source)
     times = [item.time if isinstance(item, BadRecord) else item[0] for item in whole]
     assert times == sorted(set(times))
@@ -233,7 +233,7 @@ def tails_fit(source: Source) -> int:
 @pytest.mark.parametrize("name", FILES)
 def test_tail_of_a_file(tmp_path: Path, name: str, sections: bool) -> None:
     source = open_source(write(tmp_path / name, FILES[name]), sections=sections)
-    assert tails_fit(source) >= 3
+    assert check_tails(source) >= 3
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,9 @@ def test_tail_of_a_file(tmp_path: Path, name: str, sections: bool) -> None:
 )
 def test_tail_of_the_other_sources(make: Callable[[], Source]) -> None:
     source = make()
-    for start in (9, 3, 6):  # a source that was never read from its beginning gives no other
+    for start in (9, 3, 6):  # a source that was never read from its beginning yields the same
         assert everything(make(), start) == everything(source, start)
-    assert tails_fit(source) >= 3
+    assert check_tails(source) >= 3
 
 
 SEVERAL: dict[str, str] = {
@@ -266,8 +266,10 @@ def several(folder: Path, files: dict[str, str] = SEVERAL, *, sections: bool = F
     return open_files(paths, Shape(sections=sections), "a test")
 
 
-def shown(records: Sequence[tuple[int, object] | BadRecord]) -> list[tuple[int, object, object]]:
-    """Number, id, text."""
+def summaries(
+    records: Sequence[tuple[int, object] | BadRecord],
+) -> list[tuple[int, object, object]]:
+    """Return number, id and text of each record."""
     found = []
     for record in records:
         assert not isinstance(record, BadRecord)
@@ -279,7 +281,7 @@ def shown(records: Sequence[tuple[int, object] | BadRecord]) -> list[tuple[int, 
 
 def test_record_numbers_continue_across_files(tmp_path: Path) -> None:
     source = several(tmp_path)
-    assert shown(everything(source)) == [
+    assert summaries(everything(source)) == [
         (1, 1, "one"), (2, 2, "two"), (3, 3, "three"), (4, 4, "four"), (5, 5, "five"),
         (6, 6, "six\nseven"), (7, 70, "intro\n== H ==\nbody"), (8, 71, "eight"),
     ]  # fmt: skip
@@ -329,7 +331,7 @@ def test_splits_of_several_files_give_the_same_records(
     large = {**SEVERAL, "f.txt": "".join(f"line {n}\n" for n in range(500))}
     source = several(tmp_path, large, sections=sections)
     parts = splits_of(source, 8)
-    assert len(parts) > len(large), "a large file is cut, too"
+    assert len(parts) > len(large), "a large file is split, too"
     firsts = first_rows_and_times(part.count() for part in parts)
     read = [r for part, first in zip(parts, firsts, strict=True) for r in part.read(*first)]
     assert read == everything(source)

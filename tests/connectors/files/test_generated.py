@@ -1,4 +1,4 @@
-"""The sources that need no file: in memory, made up, repeated."""
+"""Sources without a file: in memory, generated, repeated."""
 
 import importlib.util
 import subprocess
@@ -22,7 +22,7 @@ def test_zipf_source_generates_the_same_text_in_every_process() -> None:
 
 
 PINNED = "w1 w17 w1 w2 w4 w2"
-"""Also in a later version of Python: a recorded run has to be repeatable."""
+"""Later versions of Python must generate the same text. A recorded run has to be repeatable."""
 
 
 def test_repeated_ids_are_unique_and_of_their_type() -> None:

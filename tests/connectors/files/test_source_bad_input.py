@@ -1,4 +1,4 @@
-"""Whatever is in a file, the sources say which record is bad and why, and never more than that."""
+"""For any file contents, sources report exactly the bad records, with a reason."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.connectors.poison import POISON
         ('{"id": null}', "the id in field 'id' must be a str or an int, but is of type NoneType"),
     ],
 )
-def test_a_bad_json_line_keeps_its_number(tmp_path: Path, line: str, reason: str) -> None:
+def test_bad_json_line_keeps_its_number(tmp_path: Path, line: str, reason: str) -> None:
     path = write(tmp_path / "x.jsonl", f'{{"id": 1}}\n\n{line}\n{{"id": 3}}\n')
     first, second, third = everything(open_source(path))
     assert (first, third) == ((1, {"id": 1}), (3, {"id": 3}))
@@ -41,7 +41,7 @@ def test_a_bad_json_line_keeps_its_number(tmp_path: Path, line: str, reason: str
     assert (second.time, second.file) == (2, "x.jsonl")
     assert reason in second.reason
     assert 0 < len(second.text) <= 200
-    pack([second.reason, second.text])  # a dead letter has to be storable
+    pack([second.reason, second.text])  # a dead letter must be encodable
     with pytest.raises(InputError, match=r"^x\.jsonl, record 2: ") as raised:
         list(strict(open_source(path).read(1)))
     assert (raised.value.file, raised.value.record) == ("x.jsonl", 2)
@@ -65,7 +65,7 @@ def test_undecodable_line_is_a_bad_record(tmp_path: Path) -> None:
     def found(name: str, encoding: str, data: bytes) -> list[tuple[str, str]]:
         source = open_source(write(tmp_path / name, data), encoding=encoding)
         bad = [record for record in everything(source) if isinstance(record, BadRecord)]
-        assert [record.time for record in bad] == [2], "the records around it are good"
+        assert [record.time for record in bad] == [2], "the surrounding records are good"
         return [(record.reason, record.raw) for record in bad]
 
     reason = "not CP1252: character 2 cannot be decoded"
@@ -86,7 +86,7 @@ def test_undecodable_line_is_a_bad_record(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["none", "", "hex", "undefined", "punycode", "a\0b", "зло"])
-def test_an_unknown_encoding_is_refused(tmp_path: Path, encoding: str) -> None:
+def test_unknown_encoding_is_rejected(tmp_path: Path, encoding: str) -> None:
     path = write(tmp_path / "x.txt", "a")
     with pytest.raises(ValueError, match=r"unknown encoding .*; name one of Python's"):
         open_source(path, encoding=encoding)
@@ -112,7 +112,7 @@ def test_rows_that_do_not_match_the_header_are_bad_records(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.tsv"])
-def test_a_carriage_return_inside_a_line_of_a_table_is_named(tmp_path: Path, name: str) -> None:
+def test_carriage_return_inside_a_table_line_is_reported(tmp_path: Path, name: str) -> None:
     reason = "a carriage return inside a line; convert line ends to \\n (line {})"
     assert bad(write(tmp_path / name, "id\n1\n2\r3\n4\n")) == [(2, reason.format(3))]
     [(time, why)] = bad(write(tmp_path / name, "id\r1\r2\r"))
@@ -120,7 +120,7 @@ def test_a_carriage_return_inside_a_line_of_a_table_is_named(tmp_path: Path, nam
     assert why.startswith(f"the header cannot be read: {reason.format(1)}. ")
 
 
-def test_missing_fields_are_named(tmp_path: Path) -> None:
+def test_missing_fields_are_reported(tmp_path: Path) -> None:
     path = write(tmp_path / "x.jsonl", '{"key": 1, "body": "x"}\n{"body": "y"}\n{"key": 3}\n')
     first, second, third = everything(open_source(path, id_field="key", text_field="body"))
     assert first == (1, {"id": 1, "key": 1, "body": "x", "text": "x"})
@@ -149,7 +149,7 @@ def test_xml_without_pages_is_reported_once(tmp_path: Path, content: str, reason
     assert found.startswith(reason)
 
 
-def test_a_malformed_page_is_passed_over(tmp_path: Path) -> None:
+def test_malformed_page_is_skipped(tmp_path: Path) -> None:
     pages = [
         page(1, "A", "x"),
         "<page><title>No id</title><ns>0</ns><revision><text/></revision></page>",
@@ -170,7 +170,7 @@ def test_a_malformed_page_is_passed_over(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("ending", [".gz", ".bz2", ".xz", ".zst"])
 def test_truncated_file_gives_a_prefix_and_a_final_bad_record(tmp_path: Path, ending: str) -> None:
-    # Numbers that hardly compress, so that a part of the file holds part of the records.
+    # Numbers that hardly compress, so that a truncated file contains some of the records.
     lines = "".join(f'{{"id": {n}, "text": "{hash((n, n)):x}"}}\n' for n in range(1, 5000))
     whole = write(tmp_path / f"whole.jsonl{ending}", lines)
     part = tmp_path / f"part.jsonl{ending}"
@@ -184,7 +184,7 @@ def test_truncated_file_gives_a_prefix_and_a_final_bad_record(tmp_path: Path, en
         assert "ends too early" in last.reason
 
 
-def test_entities_cannot_fill_the_memory_nor_read_other_files(tmp_path: Path) -> None:
+def test_xml_entities_cannot_fill_memory_or_read_files(tmp_path: Path) -> None:
     names = "abcdefghij"
     bomb = "".join(
         f'<!ENTITY {name} "{f"&{names[i - 1]};" * 10 if i else "x" * 100}">'
@@ -200,7 +200,7 @@ def test_entities_cannot_fill_the_memory_nor_read_other_files(tmp_path: Path) ->
     assert (time, "undefined entity" in reason) == (1, True)
 
 
-def test_files_that_cannot_be_opened_are_refused_at_once(tmp_path: Path) -> None:
+def test_files_that_cannot_be_opened_are_rejected_at_once(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"none\.jsonl: there is no such file"):
         open_source(tmp_path / "none.jsonl")
     with pytest.raises(Unavailable, match="a directory"):
@@ -244,7 +244,7 @@ def test_arbitrary_bytes_never_raise_while_reading(
     sections: bool,
     encoding: str,
 ) -> None:
-    """Times count from 1 without a gap, all payloads can travel, and the tail is the tail."""
+    """Times count from 1 without gaps, all payloads can be encoded, and tails are consistent."""
     path = tmp_path_factory.mktemp("any") / name
     path.write_bytes(data or b" ")
     source = open_source(path, sections=sections, encoding=encoding)

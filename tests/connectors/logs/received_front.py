@@ -1,4 +1,4 @@
-"""A log with its source, and what a runtime does for them, without a runtime."""
+"""An input log and its source, driven as a runtime does, without a runtime."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from driftline.engine.event_time import EventTime
 from driftline.engine.sources import BadRecord
 
 
-class Clock:
-    """Microseconds, set by hand."""
+class MicrosecondClock:
+    """Clock in microseconds that a test sets."""
 
     def __init__(self, now: int = 1000) -> None:
         self.now = now
@@ -23,15 +23,17 @@ class Clock:
         return self.now
 
 
-class Front:
-    """A log with its source, and what a runtime does for them."""
+class ReceivingFront:
+    """An input log and its source, driven as a runtime does."""
 
-    def __init__(self, path: Path, clock: Clock, event_time: EventTime | None = None) -> None:
+    def __init__(
+        self, path: Path, clock: MicrosecondClock, event_time: EventTime | None = None
+    ) -> None:
         self.log = InputLog(path, "flow")
         self.source = ReceivedSource(self.log, clock, event_time=event_time)
 
     def commit(self) -> list[str]:
-        """Write everything. Returns the producers to acknowledge, in order."""
+        """Write all groups; return the producers to acknowledge, in order."""
         producers: list[str] = []
         while (group := self.source.next_group()) is not None:
             self.log.write(group)
@@ -39,14 +41,16 @@ class Front:
             self.source.validate()
         return producers
 
-    def restarted(self, clock: Clock) -> Front:
-        """The front after a crash."""
+    def restarted(self, clock: MicrosecondClock) -> ReceivingFront:
+        """Return the front after a crash and restart."""
         self.log.close()
-        return Front(Path(self.log.name), clock, self.source.event_time)
+        return ReceivingFront(Path(self.log.name), clock, self.source.event_time)
 
 
-def taken(records: Iterator[tuple[int, object] | BadRecord | None]) -> list[tuple[int, object]]:
-    """What there is at the moment."""
+def available_records(
+    records: Iterator[tuple[int, object] | BadRecord | None],
+) -> list[tuple[int, object]]:
+    """Return the records that are available now."""
     found = []
     for record in records:
         if record is None:
@@ -56,12 +60,12 @@ def taken(records: Iterator[tuple[int, object] | BadRecord | None]) -> list[tupl
     return found
 
 
-# Directories that cost no fsync: for tests of what is written, not of what a disk does
+# Directories without fsync costs, for tests that do not depend on the disk
 
 
 @contextmanager
 def memory_disk() -> Iterator[Path]:
-    """A temporary directory, in memory where there is such a thing."""
+    """Provide a temporary directory, in memory if possible."""
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as directory:
         yield Path(directory)

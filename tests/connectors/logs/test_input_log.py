@@ -1,4 +1,4 @@
-"""The input log: groups are there as a whole or not at all, and only their owner opens it."""
+"""Input log: groups are stored completely or not at all, and only the owner opens the log."""
 
 import errno
 import os
@@ -63,7 +63,7 @@ def test_trimming_removes_whole_segments(path: Path) -> None:
 
 
 def test_removed_entries_still_count_for_the_end_time(path: Path) -> None:
-    """A service waits at its start until all records of earlier sessions are processed."""
+    """At its start a service waits until all records of earlier sessions are processed."""
     log = InputLog(path, "flow", segment_bytes=200)
     assert log.end_time == 0
     for time in range(1, 50):
@@ -78,12 +78,12 @@ def test_failed_group_write_leaves_no_entries(path: Path, monkeypatch: pytest.Mo
     log = InputLog(path, "flow")
     log.write(WriteGroup(entries(1, 1), 5, 0))
 
-    def fails(file: int) -> None:
+    def fail_write(file: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     group = WriteGroup(entries(2, 3), 10, 0)
     with monkeypatch.context() as full:
-        full.setattr(os, "fdatasync", fails)
+        full.setattr(os, "fdatasync", fail_write)
         with pytest.raises(Unavailable, match="No space left on device"):
             log.write(group)
         with pytest.raises(Unavailable, match="No space left on device"):
@@ -105,14 +105,14 @@ def test_group_write_can_be_retried_with_the_again_flag(path: Path, done: bool) 
     assert (log.reserved, log.sequences(), log.ended()) == (20, {"p": 3}, ["p"])
 
 
-def test_a_log_belongs_to_one_flow(path: Path) -> None:
+def test_log_belongs_to_one_flow(path: Path) -> None:
     InputLog(path, "flow").close()
     with pytest.raises(StateMismatch, match="another flow"):
         InputLog(path, "other")
-    InputLog(path, "flow").close()  # and nothing keeps it open
+    InputLog(path, "flow").close()  # and no process keeps the log open
 
 
-def test_a_log_is_open_in_one_process_at_a_time(path: Path) -> None:
+def test_log_is_open_in_one_process_at_a_time(path: Path) -> None:
     log = InputLog(path, "flow")
     with pytest.raises(Unavailable, match="another process"):
         InputLog(path, "flow")
@@ -120,7 +120,7 @@ def test_a_log_is_open_in_one_process_at_a_time(path: Path) -> None:
     InputLog(path, "flow").close()
 
 
-def test_the_directory_of_something_else_is_refused(path: Path) -> None:
+def test_foreign_directory_is_rejected(path: Path) -> None:
     path.mkdir()
     (path / "talks.txt").write_text("mine")
     with pytest.raises(StateMismatch, match="holds other files"):
@@ -128,7 +128,7 @@ def test_the_directory_of_something_else_is_refused(path: Path) -> None:
     assert [file.name for file in path.iterdir()] == ["talks.txt"]
 
 
-def test_a_damaged_entry_is_noticed(path: Path) -> None:
+def test_damaged_entry_is_detected(path: Path) -> None:
     log = InputLog(path, "flow")
     for time in range(1, 4):
         log.write(WriteGroup(entries(time, time), 0, 0))
@@ -142,7 +142,7 @@ def test_a_damaged_entry_is_noticed(path: Path) -> None:
             reading()
 
 
-def test_a_torn_end_is_cut_off_and_a_whole_log_is_counted(path: Path) -> None:
+def test_torn_end_is_truncated_and_complete_log_is_counted(path: Path) -> None:
     log = InputLog(path, "flow")
     log.write(WriteGroup(entries(1, 3), 9, 2))
     log.close()
@@ -186,7 +186,7 @@ MINE = DirectoryOwner("mine", "input-0", 1)
 
 
 def test_marked_log_accepts_a_renamed_flow(path: Path) -> None:
-    """A name may be a path, and whoever moves the file of the flow changes it."""
+    """The name of a flow may be its path, which changes if the file is moved."""
     InputLog(path, "here/flow.py:flow 0", MINE).close()
     InputLog(path, "there/flow.py:flow 0", MINE).close()
     with pytest.raises(StateMismatch, match="belongs to another flow"):

@@ -1,4 +1,4 @@
-"""The source of standard input: the same stream again goes on, another one is refused."""
+"""Standard input as a source: a repeated stream resumes, a different one is rejected."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def record(number: int) -> Row:
 BAD = Malformed("it is bad", "shown", "all of it")
 
 
-class Pipe:
-    """A source with its log, and what a runtime does for them."""
+class LoggedPipe:
+    """Standard input source with its log, driven as a runtime does."""
 
     def __init__(self, path: Path, *, keep_bad: bool = True) -> None:
         self.log = InputLog(path, "flow")
@@ -44,8 +44,8 @@ class Pipe:
             self.source.mark_written(group)
             self.source.validate()
 
-    def killed(self) -> Path:
-        """What was not committed is gone."""
+    def crash(self) -> Path:
+        """Return the path of the log after a crash: uncommitted records are lost."""
         self.log.close()
         return Path(self.log.name)
 
@@ -84,62 +84,62 @@ def test_kills_at_any_point_change_no_record_and_no_number(
         path = folder / "log"
         durable = 0
         for committed, taken in cuts:
-            pipe = Pipe(path)
+            pipe = LoggedPipe(path)
             assert pipe.source.logged_records == durable
             pipe.take(rows[:committed])
             pipe.commit()
             durable = max(durable, min(len(rows), committed))
             pipe.take(rows[committed:taken])
             assert pipe.records() == as_read(rows[: max(durable, min(len(rows), taken))])
-            path = pipe.killed()
-        pipe = Pipe(path)
+            path = pipe.crash()
+        pipe = LoggedPipe(path)
         pipe.take(rows, end=True)
         pipe.commit()
         assert pipe.records() == as_read(rows)
         assert pipe.source.durable == INFINITY
-        assert list(LoggedSource(pipe.killed()).read(1)) == as_read(rows)
+        assert list(LoggedSource(pipe.crash()).read(1)) == as_read(rows)
 
 
 def test_different_stream_is_rejected_on_the_first_difference(tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path / "log")
+    pipe = LoggedPipe(tmp_path / "log")
     pipe.take([record(1), record(2), BAD])
     pipe.commit()
     for other in ([record(1), record(3), BAD], [record(2), record(1), BAD], [record(1)] * 3):
-        again = Pipe(pipe.killed())
+        again = LoggedPipe(pipe.crash())
         again.take(other[:2])
         with pytest.raises(StateMismatch, match="3 records are stored: its first 3 records"):
             again.take(other[2:])
         pipe = again
-    again = Pipe(pipe.killed())
+    again = LoggedPipe(pipe.crash())
     again.take([record(1), record(2)])
     with pytest.raises(StateMismatch, match=r"it ends after 2\. Give the same stream again"):
         again.source.end()
-    again.killed()
+    again.crash()
 
 
 def test_rejected_record_is_not_stored(tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path / "log", keep_bad=False)
+    pipe = LoggedPipe(tmp_path / "log", keep_bad=False)
     pipe.take([record(1)])
     with pytest.raises(InputError, match="standard input, record 2: it is bad"):
         pipe.source.take(BAD)
     pipe.commit()
-    again = Pipe(pipe.killed(), keep_bad=False)
-    again.take([record(1), record(2)])  # it was mended
+    again = LoggedPipe(pipe.crash(), keep_bad=False)
+    again.take([record(1), record(2)])  # the input was repaired
     again.commit()
     assert again.records() == as_read([record(1), record(2)])
-    again.killed()
+    again.crash()
 
 
 def test_bad_record_after_a_clock_jump_has_both_numbers(tmp_path: Path) -> None:
-    pipe = Pipe(tmp_path / "log")
-    pipe.source.advance_to(100)  # another input of the flow is that far
+    pipe = LoggedPipe(tmp_path / "log")
+    pipe.source.advance_to(100)  # another input of the flow has reached this time
     pipe.take([record(1), BAD])
     pipe.commit()
     one, other = pipe.records()
     assert one == (100, record(1))
     assert isinstance(other, BadRecord)
     assert (other.time, other.reason) == (101, "it is bad (it is record 2 of this input)")
-    again = Pipe(pipe.killed())
+    again = LoggedPipe(pipe.crash())
     again.take([record(1), BAD, record(3)])
     assert again.records()[2] == (102, record(3))
-    again.killed()
+    again.crash()

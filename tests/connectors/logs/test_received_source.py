@@ -1,4 +1,4 @@
-"""The source of what producers send, one property after the other."""
+"""Source of producer records, one property at a time."""
 
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -21,21 +21,26 @@ from driftline.engine.event_time import END, IDLE_MARK, RESUMED_MARK, EventTime,
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import unpack
-from tests.connectors.logs.received_front import Clock, Front, memory_disk, taken
+from tests.connectors.logs.received_front import (
+    MicrosecondClock,
+    ReceivingFront,
+    available_records,
+    memory_disk,
+)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> MicrosecondClock:
+    return MicrosecondClock()
 
 
 @pytest.fixture
-def front(clock: Clock) -> Iterator[Front]:
+def front(clock: MicrosecondClock) -> Iterator[ReceivingFront]:
     with memory_disk() as directory:
-        yield Front(directory / "log", clock)
+        yield ReceivingFront(directory / "log", clock)
 
 
-def test_a_record_can_be_read_before_it_is_stored(front: Front) -> None:
+def test_record_can_be_read_before_it_is_stored(front: ReceivingFront) -> None:
     records = front.source.read(1)
     assert next(records) is None
     assert front.source.receive("p", 1, "a") is Receipt.ACCEPTED
@@ -47,26 +52,30 @@ def test_a_record_can_be_read_before_it_is_stored(front: Front) -> None:
     assert front.source.last_acknowledged("p") == 1
 
 
-def test_an_idle_front_promises_without_writing(front: Front, clock: Clock) -> None:
-    """And keeps the promise when it comes back with a clock that is behind."""
+def test_idle_front_promises_without_writing(
+    front: ReceivingFront, clock: MicrosecondClock
+) -> None:
+    """After a restart with a slower clock, the front still keeps its promise."""
     front.commit()
     source = front.source
-    assert source.durable == 1, "a time that the clock has reached, but nobody has asked for"
+    assert source.durable == 1, "the clock has reached this time, but no promise was requested"
     assert source.advance_to(5000) == 5000
     assert source.durable == 5000
     assert source.next_group() is None
     clock.now = 0
     again = front.restarted(clock)
     again.source.receive("p", 1, "a")
-    ((time, _),) = taken(again.source.read(5000))
+    ((time, _),) = available_records(again.source.read(5000))
     assert time >= 5000
 
 
-def test_source_with_event_times_logs_its_idle_times_ticks_and_end(clock: Clock) -> None:
+def test_source_with_event_times_logs_its_idle_times_ticks_and_end(clock: MicrosecondClock) -> None:
     with memory_disk() as directory:
-        front = Front(directory / "log", clock, EventTime("s", 0, idle_after=300, tick=1000))
+        front = ReceivingFront(
+            directory / "log", clock, EventTime("s", 0, idle_after=300, tick=1000)
+        )
         source = front.source
-        assert source.add_marks() == 1000, "a source that has had no record does not become idle"
+        assert source.add_marks() == 1000, "a source without records does not become idle"
         clock.now = 1100
         source.receive("p", 1, "a")
         assert source.add_marks() == 300
@@ -81,18 +90,18 @@ def test_source_with_event_times_logs_its_idle_times_ticks_and_end(clock: Clock)
         source.receive("p", 2, "b")
         source.end_producer("p")
         front.commit()
-        records = taken(source.read(1))
+        records = available_records(source.read(1))
         assert [payload for _, payload in records] == [
             *(RESUMED_MARK, "a", IDLE_MARK, time_mark(2005), RESUMED_MARK, "b", END)
         ]
         assert (source.records, source.producers, front.log.count(1)) == (2, 1, 2)
-        assert [type(record) for record in source.read(1)] == [tuple] * 7, "and it has ended"
+        assert [type(record) for record in source.read(1)] == [tuple] * 7, "the source has ended"
 
 
-def test_ticks_that_nobody_reads_do_not_pile_up(clock: Clock) -> None:
-    """They would fill the window of a slow run, and producers would wait for ever."""
+def test_unread_ticks_do_not_accumulate(clock: MicrosecondClock) -> None:
+    """Otherwise they would fill the window of a slow run, and producers would wait forever."""
     with memory_disk() as directory:
-        source = Front(directory / "log", clock, EventTime("s", 0, tick=1000)).source
+        source = ReceivingFront(directory / "log", clock, EventTime("s", 0, tick=1000)).source
         reader = source.read(1)
         for now in range(2000, 12000, 1000):
             clock.now = now
@@ -104,24 +113,24 @@ def test_ticks_that_nobody_reads_do_not_pile_up(clock: Clock) -> None:
         assert next(reader) == (11000, time_mark(11000))
 
 
-def test_a_replay_gives_the_same_times_from_the_log_and_from_memory(front: Front) -> None:
+def test_replay_has_the_same_times_from_log_and_memory(front: ReceivingFront) -> None:
     count = 2 * READ_BATCH + 10
     for number in range(1, count + 1):
         front.source.receive("p", number, [number, "x"])
     first = front.source.read(1)
-    before = taken(first)
+    before = available_records(first)
     front.commit()
     assert front.source.waiting_records == front.source.waiting_bytes == 0
     front.source.receive("p", count + 1, "last")
     second = front.source.read(1)
-    replayed = taken(second)
+    replayed = available_records(second)
     assert [time for time, _ in replayed[:-1]] == [time for time, _ in before]
     assert replayed[-1][1] == "last"
-    assert list(first) == [], "a new reading ends the one before"
-    assert taken(front.restarted(Clock()).source.read(1)) == replayed[:-1]
+    assert list(first) == [], "a new reader ends the previous one"
+    assert available_records(front.restarted(MicrosecondClock()).source.read(1)) == replayed[:-1]
 
 
-def test_a_source_that_is_closed_stays_closed(front: Front) -> None:
+def test_closed_source_stays_closed(front: ReceivingFront) -> None:
     source = front.source
     source.receive("p", 1, "a")
     source.close()
@@ -131,45 +140,45 @@ def test_a_source_that_is_closed_stays_closed(front: Front) -> None:
     assert source.durable < INFINITY
     front.commit()
     assert source.durable == INFINITY
-    again = front.restarted(Clock()).source
+    again = front.restarted(MicrosecondClock()).source
     assert again.ended
     assert again.next_group() is None
     assert again.receive("p", 2, "b") is Receipt.CLOSED
     assert list(again.read(1)) == [(1000, "a")]
 
 
-def test_trimming_keeps_unstored_records_and_hides_trimmed_ones(front: Front) -> None:
+def test_trimming_keeps_unstored_records_and_hides_trimmed_ones(front: ReceivingFront) -> None:
     for number in range(1, 4):
         front.source.receive("p", number, number)
     front.source.trim(INFINITY)
-    taken(front.source.read(1))
+    available_records(front.source.read(1))
     front.commit()
     assert [entry.sequence for entry in front.log.read(0)] == [1, 2, 3]
     front.source.trim(1002)
     front.commit()
     assert [entry.sequence for entry in front.log.read(0)] == [3]
-    assert taken(front.source.read(1002)) == [(1002, 3)]
+    assert available_records(front.source.read(1002)) == [(1002, 3)]
     with pytest.raises(StateMismatch, match="only those from record 1002 on"):
         front.source.read(1001)
     with pytest.raises(StateMismatch, match="only those from record 1002 on"):
-        front.restarted(Clock()).source.read(1)
+        front.restarted(MicrosecondClock()).source.read(1)
 
 
 PRODUCERS = ("p", "q")
 
 
-class Twins(RuleBasedStateMachine):
-    """A source with crashes at any moment, beside what producers and outputs rely on."""
+class CrashingSourceMachine(RuleBasedStateMachine):
+    """A source with crashes at any moment, and what producers and outputs rely on."""
 
     def __init__(self) -> None:
         super().__init__()
         self.stack = ExitStack()
-        self.clock = Clock()
-        self.front = Front(self.stack.enter_context(memory_disk()) / "log", self.clock)
+        self.clock = MicrosecondClock()
+        self.front = ReceivingFront(self.stack.enter_context(memory_disk()) / "log", self.clock)
         self.group: WriteGroup | None = None
         self.acknowledged = dict.fromkeys(PRODUCERS, 0)
         self.times: dict[tuple[str, int], int] = {}
-        """The times of what is durable; they never change."""
+        """The times of durable records; they never change."""
         self.ended: set[str] = set()
         self.promised = 0
         """The largest `durable` so far: everything below it is final."""
@@ -215,7 +224,7 @@ class Twins(RuleBasedStateMachine):
             if record is None:
                 return
             assert not isinstance(record, BadRecord)
-            assert record[0] >= self.position, "times grow, and promises are kept"
+            assert record[0] >= self.position, "times increase, and promises are kept"
             self.position = record[0] + 1
 
     @precondition(lambda self: self.group is None)
@@ -226,7 +235,7 @@ class Twins(RuleBasedStateMachine):
     @precondition(lambda self: self.group is not None)
     @rule(crash=st.booleans())
     def end_group(self, crash: bool) -> None:
-        """A crash after the write, before anybody is told, is one like any other."""
+        """Finish a write; a crash may follow before producers are acknowledged."""
         assert self.group is not None
         self.front.log.write(self.group)
         if crash:
@@ -246,7 +255,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule()
     def replay(self) -> None:
-        """From the last snapshot, which is not above what is durable."""
+        """Replay from the last snapshot, which covers only durable records."""
         self.position = max(1, self.trimmed)
         self.records = self.front.source.entries(self.position)
 
@@ -263,7 +272,7 @@ class Twins(RuleBasedStateMachine):
 
     @precondition(lambda self: len(self.times) > 4)
     @rule(producer=st.sampled_from(PRODUCERS))
-    def end_of_a_producer(self, producer: str) -> None:
+    def end_producer(self, producer: str) -> None:
         source = self.front.source
         if source.last_accepted(producer):
             source.end_producer(producer)
@@ -271,31 +280,33 @@ class Twins(RuleBasedStateMachine):
             assert source.closed or not all(map(source.has_ended, others))
 
     @invariant()
-    def an_end_that_the_log_has_is_one_for_ever(self) -> None:
+    def durable_end_is_permanent(self) -> None:
         source = self.front.source
         self.ended |= {name for name in PRODUCERS if source.has_durably_ended(name)}
         assert all(map(source.has_durably_ended, self.ended))
 
     @invariant()
-    def nothing_is_lost_or_doubled_or_moved(self) -> None:
+    def no_record_is_lost_duplicated_or_moved(self) -> None:
         source = self.front.source
         source.validate()
         stored = self.front.log.read(0)
         numbers = {(entry.producer, entry.sequence) for entry in stored}
-        assert len(numbers) == len(stored), "nothing is stored twice"
+        assert len(numbers) == len(stored), "no record is stored twice"
         for entry in stored:
             key = entry.producer, entry.sequence
             assert unpack(entry.data) == key
             if key not in self.times:
-                assert entry.time >= self.promised, "below what was durable nothing is new"
+                assert entry.time >= self.promised, (
+                    "no new record has a time below what was durable"
+                )
             assert self.times.setdefault(key, entry.time) == entry.time, "times never change"
         for producer, number in self.acknowledged.items():
             assert source.last_acknowledged(producer) >= number
             for key in ((producer, earlier) for earlier in range(1, number + 1)):
-                assert key in numbers or self.times[key] < self.trimmed, "nothing is lost"
+                assert key in numbers or self.times[key] < self.trimmed, "no record is lost"
 
     @invariant()
-    def what_is_not_stored_is_not_durable(self) -> None:
+    def unstored_records_are_not_durable(self) -> None:
         source = self.front.source
         stored = {entry.time for entry in self.front.log.read(0)}
         in_flight = self.group.entries if self.group is not None else ()
@@ -304,5 +315,5 @@ class Twins(RuleBasedStateMachine):
         self.promised = max(self.promised, source.durable)
 
 
-Twins.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
-TestTwins = Twins.TestCase
+CrashingSourceMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+TestTwins = CrashingSourceMachine.TestCase

@@ -1,4 +1,4 @@
-"""A flow, a stream of bundles for it, and what each connector has made of them."""
+"""A flow, a stream of bundles for it, and what each connector has stored."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAILURE = ("scan 'count'", "'a'", {"id": 1}, "ValueError: bad", "flow.py:1, in c
 
 
 def stream(count: int, barrier: str = BARRIER) -> list[Bundle]:
-    """Bundles 0, 1, ...: for both sinks, some with dead letters, some empty."""
+    """Return bundles 0, 1, ... for both sinks; some have dead letters, some are empty."""
     bundles = []
     checksum = 0
     for number in range(count):
@@ -48,7 +48,7 @@ def stream(count: int, barrier: str = BARRIER) -> list[Bundle]:
 
 
 def items(bundles: list[Bundle]) -> list[Item]:
-    """The items of bundles."""
+    """Return the items of bundles."""
     return [item for bundle in bundles for blob in bundle.blobs for item in from_blob(blob)]
 
 
@@ -56,7 +56,7 @@ def json_lines(path: Path, barrier: str = BARRIER, identity: str = "me") -> Json
     """Open the connector for files."""
     consumer = JsonLinesConsumer(path, barrier, FLOW, identity)
     try:
-        consumer.discard()  # as the first bundle that is delivered does
+        consumer.discard()  # as delivery of the first bundle does
     except BaseException:
         consumer.close()
         raise
@@ -72,7 +72,7 @@ OPEN: dict[str, Callable[[Path], Consumer]] = {"json-lines": json_lines, "lmdb":
 
 
 def written(kind: str, path: Path) -> object:
-    """All that a reader finds: the bytes of files, or the items in LMDB."""
+    """Return what a reader finds: the bytes of files, or the items in LMDB."""
     if kind == "lmdb":
         return list(read_items(path))
     files = [*path.glob("*.jsonl")]
@@ -82,7 +82,7 @@ def written(kind: str, path: Path) -> object:
 
 
 def uninterrupted(kind: str, path: Path, bundles: list[Bundle]) -> object:
-    """What a reader finds when nothing ever fails."""
+    """Return what a reader finds after a run without failures."""
     consumer = OPEN[kind](path)
     for bundle in bundles:
         consumer.deliver(bundle)
@@ -104,15 +104,15 @@ if __name__ == "__main__":
             print(bundle.t_last, flush=True)
 
 
-# A file system of which a call that is named in advance fails, or is the last one
+# File system in which one chosen call fails, or is the last one before a power loss
 
 
 class PowerLoss(Exception):
-    """The process is gone."""
+    """Simulated loss of power at this call."""
 
 
 class Disk(FileSystem):
-    """Everything below one directory."""
+    """All files below one directory; a chosen call fails."""
 
     def __init__(self, root: Path, chance: Random) -> None:
         super().__init__(root, chance, self._error)
@@ -130,7 +130,7 @@ class Disk(FileSystem):
         self.close()
 
     def fail_at(self, call: int, error: Exception | None) -> None:
-        """Let a call fail, 0 is the next one; the one after it works again."""
+        """Let a call fail once, counted from 0 for the next one."""
         self._fail_at = self._calls + call
         self._raise = error
 

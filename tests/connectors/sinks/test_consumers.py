@@ -1,4 +1,4 @@
-"""What every consumer must do, whatever it writes to."""
+"""Contract of all consumers, whatever they write to."""
 
 import os
 import signal
@@ -37,13 +37,13 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(params=["json-lines", "lmdb"])
 def kind(request: pytest.FixtureRequest) -> str:
-    """A durable connector."""
+    """Provide the name of a durable connector."""
     return str(request.param)
 
 
 @pytest.fixture(params=["memory", "json-lines", "lmdb"])
 def consumer(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Consumer]:
-    """Any consumer."""
+    """Provide each kind of consumer."""
     opened = (
         MemoryConsumer() if request.param == "memory" else OPEN[request.param](tmp_path / "out")
     )
@@ -55,7 +55,7 @@ def last_of(bundle: Bundle) -> LastStored:
     return LastStored(bundle.t_last, bundle.checksum, bundle.blobs)
 
 
-def test_the_last_bundle_is_returned_whole(consumer: Consumer) -> None:
+def test_last_bundle_is_returned_completely(consumer: Consumer) -> None:
     for bundle in stream(9):
         consumer.deliver(bundle)
         assert consumer.last(BARRIER, GROUPS) == last_of(bundle)
@@ -72,7 +72,7 @@ def test_redelivered_bundle_is_ignored(consumer: Consumer) -> None:
         assert consumer.items == items(bundles) == consumer.by_barrier[BARRIER]
 
 
-def test_other_key_groups_are_refused(consumer: Consumer) -> None:
+def test_other_key_groups_are_rejected(consumer: Consumer) -> None:
     consumer.deliver(stream(1)[0])
     with pytest.raises(StateMismatch, match="another number of nodes"):
         consumer.last(BARRIER, (0, 127))
@@ -111,7 +111,7 @@ def test_reopened_consumer_resumes(kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("opened", [json_lines, in_lmdb])
-def test_outputs_of_another_flow_are_refused(
+def test_outputs_of_another_flow_are_rejected(
     opened: Callable[..., Consumer], tmp_path: Path
 ) -> None:
     opened(tmp_path, BARRIER, "me").close()
@@ -122,14 +122,14 @@ def test_outputs_of_another_flow_are_refused(
     opened(tmp_path, BARRIER, "me").close()
 
 
-def test_a_directory_with_other_files_is_refused(kind: str, tmp_path: Path) -> None:
+def test_directory_with_other_files_is_rejected(kind: str, tmp_path: Path) -> None:
     (tmp_path / "mine.jsonl").write_text("{}\n")
     with pytest.raises(StateMismatch, match=r"holds mine\.jsonl, which cannot be "):
         OPEN[kind](tmp_path)
     assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
 
 
-def test_two_writers_of_one_barrier_are_refused(kind: str, tmp_path: Path) -> None:
+def test_second_writer_of_a_barrier_is_rejected(kind: str, tmp_path: Path) -> None:
     first = OPEN[kind](tmp_path)
     with pytest.raises(Unavailable, match="another process is writing"):
         OPEN[kind](tmp_path)
@@ -183,7 +183,7 @@ def test_killed_and_resumed_run_writes_the_bytes_of_an_uninterrupted_one(
         consumer = OPEN[kind](path)
         t_last = consumer.last(BARRIER, GROUPS).t_last
         consumer.close()
-        assert confirmed <= t_last <= confirmed + 10, "what was confirmed is there"
+        assert confirmed <= t_last <= confirmed + 10, "confirmed bundles are stored"
         confirmed = t_last
         if t_last == 10 * (count - 1) + 9:
             break

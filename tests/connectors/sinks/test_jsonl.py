@@ -1,4 +1,4 @@
-"""Files of JSON lines: nothing lost, nothing twice, whatever a crash leaves behind."""
+"""Files of JSON lines: no output is lost or duplicated after any crash."""
 
 import errno
 import json
@@ -33,7 +33,7 @@ from tests.connectors.sinks.bundles import (
 
 
 def expected(bundles: list[Bundle]) -> dict[str, bytes]:
-    """The files that bundles should make, in obvious lines."""
+    """Return the expected files of bundles, line by line."""
     lines = JsonLines(FLOW)
     names = {0: "counts-0.jsonl", 1: "слова%2Fplain-0.jsonl", -1: "dead-letters/0.jsonl"}
     files = {names[0]: b"", names[1]: b""}
@@ -43,18 +43,18 @@ def expected(bundles: list[Bundle]) -> dict[str, bytes]:
     return files
 
 
-def delivered(path: Path, bundles: list[Bundle]) -> None:
+def deliver_all(path: Path, bundles: list[Bundle]) -> None:
     consumer = json_lines(path)
     for bundle in bundles:
         consumer.deliver(bundle)
     consumer.close()
 
 
-def test_each_sink_has_a_file_and_dead_letters_have_one_once_there_are_any(tmp_path: Path) -> None:
-    delivered(tmp_path, stream(2))
+def test_each_sink_has_a_file_and_dead_letters_get_one_when_needed(tmp_path: Path) -> None:
+    deliver_all(tmp_path, stream(2))
     assert written("json-lines", tmp_path) == expected(stream(2))
     assert not (tmp_path / "dead-letters").exists()
-    delivered(tmp_path, stream(9))
+    deliver_all(tmp_path, stream(9))
     assert written("json-lines", tmp_path) == expected(stream(9))
     assert (tmp_path / "dead-letters" / "0.jsonl").exists()
 
@@ -63,7 +63,7 @@ def test_dead_letters_are_counted_and_reported_once(tmp_path: Path) -> None:
     bundles = stream(12)
     wanted = [item.label for item in items(bundles) if item.sink == FAILURES]
     reported: list[tuple[int, ...]] = []
-    for count in (9, 12):  # the second consumer gets all bundles again
+    for count in (9, 12):  # the second consumer receives all bundles again
         consumer = JsonLinesConsumer(
             *(tmp_path, BARRIER, FLOW, "me"),
             on_failures=lambda found: reported.extend(item.label for item in found),
@@ -94,14 +94,14 @@ def test_the_files_of_all_barriers_merged_by_label_are_the_output(tmp_path: Path
 @pytest.mark.parametrize("garbage", [b"\0" * 100, b'{"t": [1, 2', b'{"t": [1, 0], "value": 1}\n'])
 def test_uncommitted_output_is_truncated(tmp_path: Path, garbage: bytes) -> None:
     bundles = stream(9)
-    delivered(tmp_path / "out", bundles[:6])
+    deliver_all(tmp_path / "out", bundles[:6])
     for file in (tmp_path / "out").rglob("*.jsonl"):
         with file.open("ab") as opened:
             opened.write(garbage)
     consumer = json_lines(tmp_path / "out")
     assert written("json-lines", tmp_path / "out") == expected(bundles[:6])
     consumer.close()
-    delivered(tmp_path / "out", bundles)
+    deliver_all(tmp_path / "out", bundles)
     assert written("json-lines", tmp_path / "out") == expected(bundles)
 
 
@@ -140,8 +140,8 @@ def test_payload_unsupported_by_json_changes_no_file(tmp_path: Path) -> None:
     consumer.close()
 
 
-def test_a_file_that_is_shorter_than_committed_is_refused(tmp_path: Path) -> None:
-    delivered(tmp_path, stream(4))
+def test_file_shorter_than_committed_is_rejected(tmp_path: Path) -> None:
+    deliver_all(tmp_path, stream(4))
     file = tmp_path / "counts-0.jsonl"
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
@@ -158,7 +158,7 @@ def test_a_file_that_is_shorter_than_committed_is_refused(tmp_path: Path) -> Non
 
 
 def test_damaged_progress_record_is_rejected(tmp_path: Path) -> None:
-    delivered(tmp_path, stream(4))
+    deliver_all(tmp_path, stream(4))
     before = written("json-lines", tmp_path)
     record = tmp_path / ".driftline" / "barrier-0.progress"
     whole = record.read_bytes()
@@ -169,7 +169,7 @@ def test_damaged_progress_record_is_rejected(tmp_path: Path) -> None:
     record.unlink()
     with pytest.raises(StateMismatch, match="is missing"):
         json_lines(tmp_path)
-    assert written("json-lines", tmp_path) == before, "a refusal touches nothing"
+    assert written("json-lines", tmp_path) == before, "a rejected directory is not changed"
 
 
 def test_sink_name_is_escaped_to_stay_in_the_directory(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ calls = st.lists(st.tuples(st.integers(0, 40), st.booleans(), st.booleans()), ma
 def test_files_match_the_model_after_any_failure(
     faults: list[tuple[int, bool, bool]], seed: int
 ) -> None:
-    """Any call may fail (error) or be the last one (loss of power), also during recovery."""
+    """Any call may fail, or be the last one before a power loss, also during recovery."""
     bundles = stream(8)
     with TemporaryDirectory() as directory, Disk(Path(directory), Random(seed)) as disk:
         path = Path(directory) / "out"
@@ -203,7 +203,7 @@ def test_files_match_the_model_after_any_failure(
             try:
                 consumer = consumer or json_lines(path)
                 t_last = consumer.last(BARRIER, GROUPS).t_last
-                assert t_last >= confirmed, "what was confirmed is there"
+                assert t_last >= confirmed, "confirmed bundles are stored"
                 confirmed = t_last
                 for bundle in bundles:
                     if bundle.t_last <= t_last:

@@ -1,4 +1,4 @@
-"""The line of an output: fixed, readable, and never something that JSON does not hold."""
+"""JSON line of an output: fixed, readable, and always valid JSON."""
 
 import json
 

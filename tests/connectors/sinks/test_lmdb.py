@@ -22,7 +22,7 @@ labels = st.lists(st.integers(0, 300) | st.integers(0, 2**64 - 1), max_size=6).m
 
 
 @given(labels, labels, st.integers(-1, 5), st.integers(-1, 5))
-def test_the_order_of_keys_is_the_order_of_labels(
+def test_keys_sort_like_labels(
     a: tuple[int, ...], b: tuple[int, ...], sink_a: int, sink_b: int
 ) -> None:
     key_a, key_b = item_key(a, sink_a), item_key(b, sink_b)
@@ -49,7 +49,7 @@ def test_reading_a_missing_or_open_directory_raises_unavailable(tmp_path: Path) 
     assert list(read_items(tmp_path)) == []
 
 
-def test_the_address_space_grows(tmp_path: Path) -> None:
+def test_address_space_grows(tmp_path: Path) -> None:
     consumer = LmdbConsumer(tmp_path, BARRIER, FLOW, "me", map_size=1 << 16)
     for number in range(20):
         blob = to_blob([(number, 0)], [0], ["x" * 50_000])
@@ -59,7 +59,10 @@ def test_the_address_space_grows(tmp_path: Path) -> None:
 
 
 def failing_after(calls: int) -> Callable[[int], bytes]:
-    """Writes numbers into keys, and then no more: first outside of the transaction, then in it."""
+    """Return a function that encodes key numbers, and loses power after `calls` calls.
+
+    The calls are first outside of the transaction, then inside.
+    """
     number = module._encode_number
     left = repeat(number, calls)
 
