@@ -9,11 +9,11 @@ import pytest
 from driftline.coordinator.coordinator import MISSING_AFTER_S, Phase
 from driftline.coordinator.members import LONGEST_PAUSE_S, Backoff
 from driftline.engine.wire.messages import Alive, Failed, FollowsMaster, Lead, MessageLost
-from tests.coordinator.cluster import Cluster, restart
+from tests.coordinator.cluster import ScriptedCluster, restart
 
 
 def test_member_that_sends_alive_is_not_missing_without_hello() -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     until = cluster.now + 4 * MISSING_AFTER_S
     while cluster.now < until:
         cluster.pass_time(0.5, silent=("node-0",))
@@ -22,7 +22,7 @@ def test_member_that_sends_alive_is_not_missing_without_hello() -> None:
 
 
 def test_process_that_returns_from_silence_gets_a_longer_timeout() -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     cluster.pass_time(2 * MISSING_AFTER_S, silent=("node-0",))
     assert cluster.coordinator.recoveries == 1
     cluster.run()
@@ -33,7 +33,7 @@ def test_process_that_returns_from_silence_gets_a_longer_timeout() -> None:
 
 
 def test_suspended_master_does_not_declare_members_missing() -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     cluster.now += 3 * MISSING_AFTER_S
     cluster.coordinator.tick(cluster.now)
     assert cluster.phase() is Phase.RUNNING
@@ -42,7 +42,7 @@ def test_suspended_master_does_not_declare_members_missing() -> None:
 def test_recoveries_without_progress_back_off_and_log_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     waited = []
     for _ in range(9):
         lost = MessageLost(cluster.coordinator.state.incarnation, "something is lost")
@@ -75,8 +75,8 @@ def test_replay_does_not_reset_the_backoff_but_a_snapshot_does() -> None:
     assert backoff.pause_s() == 0
 
 
-def asked(cluster: Cluster, *answer: str) -> None:
-    """Probe all members; let these answer."""
+def probe(cluster: ScriptedCluster, *answer: str) -> None:
+    """Probe all members; the ones in `answer` respond."""
     cluster.coordinator.probe_members()
     assert [name for name, message in cluster.sent() if isinstance(message, Lead)] == [
         *cluster.nodes,
@@ -90,7 +90,7 @@ def asked(cluster: Cluster, *answer: str) -> None:
 
 
 def test_silent_member_is_unreachable_since_gathering_started() -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     cluster.pass_time(MISSING_AFTER_S + 1, silent=("node-1",))
     assert cluster.phase() is Phase.GATHERING
     before = cluster.coordinator.unreachable_s["node-1"]
@@ -99,34 +99,34 @@ def test_silent_member_is_unreachable_since_gathering_started() -> None:
     assert cluster.coordinator.unreachable_s == {"node-1": before + 3}
 
 
-def test_a_member_that_is_heard_and_never_answers_is_missed() -> None:
-    cluster = Cluster().run()
+def test_member_that_sends_but_never_answers_probes_is_unreachable() -> None:
+    cluster = ScriptedCluster().run()
     for _ in range(2):
-        asked(cluster, "node-0", "front-0")
+        probe(cluster, "node-0", "front-0")
         cluster.pass_time(4.0)
     assert [*cluster.coordinator.unreachable_s] == ["node-1"]
     assert 7.0 < cluster.coordinator.unreachable_s["node-1"] <= 8.0
-    asked(cluster, *cluster.processes)
+    probe(cluster, *cluster.processes)
     assert cluster.coordinator.unreachable_s == {}
 
 
 def test_busy_silent_or_restarted_member_is_not_unreachable() -> None:
-    cluster = Cluster().run()
-    asked(cluster, "node-0", "front-0")
+    cluster = ScriptedCluster().run()
+    probe(cluster, "node-0", "front-0")
     for _ in range(20):
         cluster.coordinator.alive("node-1", Alive(cluster.processes["node-1"], 1, 1))
         cluster.pass_time(1.0, silent=("node-1",))
     assert cluster.coordinator.unreachable_s == {}
     cluster.pass_time(1.0)
     assert cluster.coordinator.unreachable_s["node-1"] <= 1, (
-        "it can only have read the question now"
+        "node-1 can only have read the probe now"
     )
     restart(cluster, "node-1")
     assert "node-1" not in cluster.coordinator.unreachable_s
 
 
 def test_stepped_down_master_makes_no_decisions() -> None:
-    cluster = Cluster().run()
+    cluster = ScriptedCluster().run()
     cluster.pass_time(MISSING_AFTER_S + 1, silent=("node-1",))
     cluster.coordinator.step_down()
     cluster.sent()

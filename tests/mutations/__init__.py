@@ -1,1 +1,1 @@
-"""The engine, broken on purpose in one place at a time: does the simulation find it?"""
+"""Mutations of the engine, each without one safeguard; the simulation must find every one."""

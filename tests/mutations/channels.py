@@ -1,8 +1,8 @@
-"""A channel without a safeguard: what is lost, comes twice or comes from the past is handled.
+"""Channels without a safeguard: lost, repeated and stale messages are handled.
 
-What a gap loses is also noticed by the acker, as work that does not end. It takes a front whose
-frame and promise are lost together (exactly-once), or a marker that arrives while the frame before
-it does not (two-phase), for the gap to be the only sign.
+The acker also detects what a gap loses, as work that does not complete. A gap is the only sign if a
+frame and its promise are lost together (exactly-once), or if a marker arrives while the frame
+before it is lost (two-phase).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def _receiving(
 
 
 def incarnation_is_not_checked() -> AbstractContextManager[object]:
-    """Messages of earlier incarnations are handled."""
+    """Handle messages of earlier incarnations."""
     return _receiving(
         lambda party, header, is_next: (
             header.incarnation != party.incarnation or is_next(party, header)
@@ -34,8 +34,8 @@ def incarnation_is_not_checked() -> AbstractContextManager[object]:
     )
 
 
-def gaps_are_not_noticed() -> AbstractContextManager[object]:
-    """A channel goes on where something was lost."""
+def gaps_are_not_detected() -> AbstractContextManager[object]:
+    """Handle the messages after a gap."""
 
     def mutated(
         party: Role, header: MessageHeader, is_next: Callable[[Role, MessageHeader], bool]
@@ -49,7 +49,7 @@ def gaps_are_not_noticed() -> AbstractContextManager[object]:
 
 
 def repeated_batches_are_applied() -> AbstractContextManager[object]:
-    """The master applies a repeated message again."""
+    """Let the master apply a repeated message again."""
     return _receiving(
         lambda party, header, is_next: (
             is_next(party, header)
@@ -62,9 +62,8 @@ def repeated_batches_are_applied() -> AbstractContextManager[object]:
     )
 
 
-def channels_fall_silent() -> AbstractContextManager[object]:
-    """Without label order nothing is said where there is nothing to say: what was lost last is lost
-    without anybody noticing."""
+def idle_channels_send_nothing() -> AbstractContextManager[object]:
+    """Send no empty messages without label order: the loss of the last message is not detected."""
     send = Role.send
 
     def mutated(self: Role, to: str, message: Message) -> None:

@@ -1,4 +1,4 @@
-"""The coordinator without a safeguard: commits, and the end of a run."""
+"""Coordinator without a safeguard: commits, and the end of a run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from driftline.engine.wire.messages import Committed, Message, Prepared, Stop
 
 
 def first_prepared_commits() -> AbstractContextManager[object]:
-    """A snapshot does not wait for all nodes."""
+    """Commit a snapshot before all nodes have stored their parts."""
     prepared = Snapshots.prepared
 
     def mutated(self: Snapshots, sender: str, message: Prepared) -> None:
@@ -33,8 +33,8 @@ def first_prepared_commits() -> AbstractContextManager[object]:
     return patch.object(Snapshots, "prepared", mutated)
 
 
-def commit_is_told_before_it_is_written() -> AbstractContextManager[object]:
-    """Nodes learn of a commit that the registry may never hold."""
+def commit_is_sent_before_it_is_written() -> AbstractContextManager[object]:
+    """Send commits to nodes before the registry has them; it may never have them."""
     write = Coordinator._write
 
     def mutated(self: Coordinator, state: ClusterState) -> None:
@@ -48,8 +48,8 @@ def commit_is_told_before_it_is_written() -> AbstractContextManager[object]:
 # The end of a run -----------------------------------------------------------------------------
 
 
-def the_end_is_told_before_it_is_written() -> AbstractContextManager[object]:
-    """Members end because of a decision that the next master may not find."""
+def outcome_is_sent_before_it_is_written() -> AbstractContextManager[object]:
+    """Let members end before the outcome is written; the next master may not find it."""
     stop = Coordinator.stop
 
     def mutated(self: Coordinator, error: str = "", text: str = "") -> None:
@@ -59,13 +59,13 @@ def the_end_is_told_before_it_is_written() -> AbstractContextManager[object]:
     return patch.object(Coordinator, "stop", mutated)
 
 
-def the_end_is_told_once() -> AbstractContextManager[object]:
-    """Who was not there when it was told, or was and died of it, never hears of it."""
+def outcome_is_sent_only_once() -> AbstractContextManager[object]:
+    """Send the outcome once: a member that is down or dies then never receives it."""
     return patch.object(ShutdownWait, "is_over", lambda self, now: True)
 
 
-def any_run_may_be_over() -> AbstractContextManager[object]:
-    """A member takes the end of another run for its own."""
+def stop_of_another_run_is_obeyed() -> AbstractContextManager[object]:
+    """Let a member obey the stop of another run."""
     handle = Member.handle
 
     def mutated(self: Member, sender: str, message: Message) -> None:
@@ -77,8 +77,8 @@ def any_run_may_be_over() -> AbstractContextManager[object]:
 
 
 @contextmanager
-def an_earlier_run_has_ended_this_one() -> Iterator[None]:
-    """The same command, given again, does nothing."""
+def outcome_of_an_earlier_run_counts() -> Iterator[None]:
+    """Let the outcome of an earlier call count, so that the repeated command does nothing."""
     begin = Coordinator.__init__
 
     def mutated(

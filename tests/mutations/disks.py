@@ -1,4 +1,4 @@
-"""Disks without a safeguard: what is damaged, what is not durable yet, what comes again."""
+"""Disks without a safeguard: damaged, not yet durable, and repeated data."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from driftline.engine.wire.role import DurableJob
 
 
 def checksums_are_not_compared() -> AbstractContextManager[object]:
-    """Torn and rotten parts of snapshots are loaded."""
+    """Load torn and damaged parts of snapshots."""
     return patch.object(driftline.engine.snapshots.store, "crc32", lambda data: 0)
 
 
 @contextmanager
 def checksums_of_records_are_not_compared() -> Iterator[None]:
-    """A registry, an input log or the progress of a consumer is read whatever has become of it."""
+    """Accept damaged records in registries, input logs and progress records of consumers."""
 
     def crc32(data: bytes, before: int = 0) -> int:
         return 0
@@ -40,7 +40,7 @@ def checksums_of_records_are_not_compared() -> Iterator[None]:
 
 @contextmanager
 def lines_are_committed_before_they_are_durable() -> Iterator[None]:
-    """Only the record of what is committed is synced, not the lines."""
+    """Sync only the commit record, not the lines that it covers."""
     append = JsonLinesConsumer._append
 
     def mutated(self: JsonLinesConsumer, sink: int, length: int, text: bytes) -> None:
@@ -52,12 +52,12 @@ def lines_are_committed_before_they_are_durable() -> Iterator[None]:
 
 
 def records_are_acknowledged_before_they_are_stored() -> AbstractContextManager[object]:
-    """A producer forgets what its front may forget, too."""
+    """Acknowledge records before they are stored: producers forget records that fronts may lose."""
     return patch.object(ReceivedSource, "last_acknowledged", ReceivedSource.last_accepted)
 
 
-def records_that_come_again_are_taken() -> AbstractContextManager[object]:
-    """A front does not know a record by its number."""
+def repeated_records_are_accepted() -> AbstractContextManager[object]:
+    """Accept records whose number a front has already received."""
     receive = ReceivedSource.receive
 
     def mutated(self: ReceivedSource, producer: str, sequence: int, payload: object) -> Receipt:
@@ -67,8 +67,8 @@ def records_that_come_again_are_taken() -> AbstractContextManager[object]:
     return patch.object(ReceivedSource, "receive", mutated)
 
 
-def a_group_whose_writing_failed_is_written_again() -> AbstractContextManager[object]:
-    """An intake takes a write that failed for one that was not done."""
+def failed_group_write_counts_as_not_done() -> AbstractContextManager[object]:
+    """Treat a failed write of a group as one that had no effect."""
     done = Intake.on_job_done
 
     def mutated(self: Intake, job: DurableJob, result: object) -> None:

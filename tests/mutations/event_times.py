@@ -1,4 +1,4 @@
-"""Event time without a safeguard: wrong watermarks, timers out of order, windows that forget."""
+"""Event time without a safeguard: wrong watermarks and timer order, lost window state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from driftline.engine.operators.windowed import OpenWindows, Windowed
 
 
 def watermark_is_that_of_one_source() -> AbstractContextManager[object]:
-    """The watermark of an operator ignores all sources but the first one that reaches it."""
+    """Let the watermark of an operator ignore all but one of its sources."""
     init = Watermark.__init__
 
     def mutated(self: Watermark, clock: Clock, fronts: tuple[int, ...]) -> None:
@@ -26,7 +26,7 @@ def watermark_is_that_of_one_source() -> AbstractContextManager[object]:
 
 
 def timers_fire_in_the_wrong_order() -> AbstractContextManager[object]:
-    """Of several timers of a key that are due, the last one fires first."""
+    """Fire the last of several due timers of a key first."""
 
     def mutated(*values: Any) -> Any:
         is_due = len(values) == 1 and isinstance(values[0], list) and type(values[0][0]) is tuple
@@ -36,7 +36,7 @@ def timers_fire_in_the_wrong_order() -> AbstractContextManager[object]:
 
 
 def late_elements_enter_closed_windows() -> AbstractContextManager[object]:
-    """An element whose window is complete opens the window again."""
+    """Let late elements open their complete windows again."""
     apply = Windowed.apply
 
     def mutated(
@@ -49,12 +49,12 @@ def late_elements_enter_closed_windows() -> AbstractContextManager[object]:
 
 
 def sessions_are_not_merged() -> AbstractContextManager[object]:
-    """Each element of a key begins a session."""
+    """Begin a session with each element of a key."""
     return patch.object(Windowed, "_touching", staticmethod(lambda windows, start, end: []))
 
 
 def event_times_are_lost_in_snapshots() -> AbstractContextManager[object]:
-    """A clock that a snapshot restores has seen no record."""
+    """Restore clocks from snapshots without any recorded event time."""
     restore = Clock.restore
 
     def mutated(self: Clock, state: Iterable[tuple[int, int]], time: int) -> None:
@@ -64,7 +64,7 @@ def event_times_are_lost_in_snapshots() -> AbstractContextManager[object]:
 
 
 def idle_sources_hold_back_the_watermark() -> AbstractContextManager[object]:
-    """A clock ignores that a source is idle."""
+    """Ignore that a source is idle."""
     after = Clock._after
 
     def mutated(self: Clock, front: int, source: SourceTime, event_time: int) -> SourceTime:
@@ -74,7 +74,7 @@ def idle_sources_hold_back_the_watermark() -> AbstractContextManager[object]:
 
 
 def resumed_source_stays_idle() -> AbstractContextManager[object]:
-    """A source that has been idle never holds back a watermark again."""
+    """Never let a source that was idle hold back a watermark again."""
     after = Clock._after
 
     def mutated(self: Clock, front: int, source: SourceTime, event_time: int) -> SourceTime:
@@ -84,12 +84,12 @@ def resumed_source_stays_idle() -> AbstractContextManager[object]:
 
 
 def values_outlive_their_ttl() -> AbstractContextManager[object]:
-    """The timer of a value with a time to live drops nothing."""
+    """Ignore the timers of values with a time to live."""
     return patch.object(TimedStep, "_drop", lambda self, states, timer: expired(timer) is not None)
 
 
 def unmatched_elements_of_joins_are_lost() -> AbstractContextManager[object]:
-    """An element of a join that has had no partner does not leave."""
+    """Emit nothing for elements of a join that have no partner."""
     fire = IntervalJoin.fire
 
     def mutated(self: IntervalJoin, *arguments: Any) -> list[Any]:

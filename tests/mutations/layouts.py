@@ -1,4 +1,4 @@
-"""The way to another layout without a safeguard."""
+"""Rescaling without a safeguard."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from driftline.deploy.roles.front import Front
 from driftline.engine.wire.messages import Pause
 
 
-def the_cut_may_be_earlier_than_what_has_left() -> AbstractContextManager[object]:
-    """A replay may not have come as far as the outputs that consumers have."""
+def cut_may_precede_sent_outputs() -> AbstractContextManager[object]:
+    """Let the cut precede outputs that consumers have already received."""
     return patch.object(ReportedProgress, "last_sent", -1)
 
 
-def fronts_go_on_meanwhile() -> AbstractContextManager[object]:
-    """Fronts say how far they are, and send more."""
+def paused_fronts_keep_sending() -> AbstractContextManager[object]:
+    """Let fronts report a pause and continue to send."""
     hold = Front._pause
 
     def mutated(self: Front, message: Pause) -> None:
@@ -31,13 +31,13 @@ def fronts_go_on_meanwhile() -> AbstractContextManager[object]:
     return patch.object(Front, "_pause", mutated)
 
 
-def not_all_has_to_be_copied() -> AbstractContextManager[object]:
-    """The layout changes before its nodes have the last snapshot."""
+def layout_changes_before_the_copy_is_complete() -> AbstractContextManager[object]:
+    """Change the layout before its nodes have the newest snapshot."""
     return patch.object(Rescaling, "_have_newest_snapshot", lambda self, state: True)
 
 
-def a_snapshot_from_before_the_cut_will_do() -> AbstractContextManager[object]:
-    """Outputs between the snapshot and the cut are made again, by barriers that know nothing."""
+def snapshot_before_the_cut_is_used() -> AbstractContextManager[object]:
+    """Use a snapshot before the cut: new barriers emit the outputs in between again."""
 
     def mutated(self: Rescaling, now: float) -> None:
         self._cut, self.phase = self._newest.time, RescalePhase.MOVING
@@ -45,8 +45,8 @@ def a_snapshot_from_before_the_cut_will_do() -> AbstractContextManager[object]:
     return patch.object(Rescaling, "_begin_last_snapshot", mutated)
 
 
-def the_next_layout_is_in_the_same_incarnation() -> AbstractContextManager[object]:
-    """Nothing tells messages of the layout before from those of the next one."""
+def next_layout_keeps_the_incarnation() -> AbstractContextManager[object]:
+    """Keep the incarnation: messages of the old and the new layout are indistinguishable."""
     write = Coordinator._write
 
     def mutated(self: Coordinator, state: ClusterState) -> None:

@@ -1,5 +1,4 @@
-"""Masters without a fence: what one that has been followed by another still writes, or sends; and
-masters that keep the lead although they do not reach all members."""
+"""Masters without a safeguard: deposed ones still write or send; leaders never step down."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ from driftline.simulation.world.disks import MasterDisk
 
 
 def any_master_may_write() -> AbstractContextManager[object]:
-    """A write does not name the version before it."""
+    """Write to the registry without the version of the last read."""
 
     def mutated(self: MasterDisk, job: DurableJob) -> None:
         state = job.state  # type: ignore[attr-defined]
@@ -28,8 +27,8 @@ def any_master_may_write() -> AbstractContextManager[object]:
     return patch.object(MasterDisk, "execute_job", mutated)
 
 
-def messages_of_any_master_are_taken() -> AbstractContextManager[object]:
-    """Members take what earlier masters of the same incarnation send."""
+def messages_of_any_master_are_accepted() -> AbstractContextManager[object]:
+    """Accept messages of earlier masters of the same incarnation."""
     is_next = Role._accept_in_sequence
 
     def mutated(self: Role, header: MessageHeader) -> bool:
@@ -40,13 +39,13 @@ def messages_of_any_master_are_taken() -> AbstractContextManager[object]:
     return patch.object(Role, "_accept_in_sequence", mutated)
 
 
-def a_takeover_does_not_look_where_members_are() -> AbstractContextManager[object]:
-    """A new master goes on with an incarnation although not all members are in it."""
+def takeover_ignores_incarnations_of_members() -> AbstractContextManager[object]:
+    """Continue an incarnation although some members are not in it."""
     return patch.object(Takeover, "is_possible", True)
 
 
-def a_takeover_does_not_ask() -> AbstractContextManager[object]:
-    """A new master goes on before all members follow it."""
+def takeover_does_not_wait_for_followers() -> AbstractContextManager[object]:
+    """Continue before all members follow the new master."""
     following = Coordinator.on_follows_master
 
     def hello(self: Takeover, name: str, message: Hello) -> None:
@@ -61,16 +60,16 @@ def a_takeover_does_not_ask() -> AbstractContextManager[object]:
     return patch.object(Coordinator, "on_follows_master", mutated)
 
 
-def what_was_in_flight_counts() -> AbstractContextManager[object]:
-    """A new master takes a snapshot that the one before has begun for one that nobody has begun."""
+def pending_snapshot_is_not_given_up() -> AbstractContextManager[object]:
+    """Do not give up the snapshot that the previous master began."""
     return patch.object(Snapshots, "give_up", lambda self, number, waiting: None)
 
 
-def nobody_makes_way() -> AbstractContextManager[object]:
-    """A leader that does not reach a member waits for ever, whoever stands by."""
+def leader_never_steps_down() -> AbstractContextManager[object]:
+    """Let a leader that cannot reach a member wait forever, even if a standby exists."""
     return patch.object(StepDown, "due", lambda self, now, missed: [])
 
 
-def nobody_is_asked_who_hears() -> AbstractContextManager[object]:
-    """A leader takes it that each member that it hears does hear it."""
+def members_are_not_probed() -> AbstractContextManager[object]:
+    """Let a leader assume that a member receives its messages because the member sends some."""
     return patch.object(StepDown, "is_probe_due", lambda self, now: False)

@@ -1,4 +1,4 @@
-"""Label order without a safeguard: late elements, what they change, and when that is final."""
+"""Label order without a safeguard: late elements, their effects, and when effects are final."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from driftline.engine.wire.label_columns import Labels
 
 
 def nothing_is_undone() -> AbstractContextManager[object]:
-    """Late elements are applied to the state that later ones have left."""
+    """Apply late elements to the state after later elements."""
     return patch.object(driftline.engine.operators.speculative, "undo", lambda changes: None)
 
 
 def tombstones_are_not_sent() -> AbstractContextManager[object]:
-    """Outputs that are no longer true are not taken back."""
+    """Do not retract outputs that are no longer valid."""
     send = Keyed.send_outputs
 
     def mutated(
@@ -36,13 +36,13 @@ def tombstones_are_not_sent() -> AbstractContextManager[object]:
 
 
 def blocks_are_closed_too_early() -> AbstractContextManager[object]:
-    """What may still have to be undone is dropped."""
+    """Drop the undo log too early."""
     close = Speculative.close
     return patch.object(Speculative, "close", lambda self, frontier: close(self, INFINITY))
 
 
 def blocks_are_settled_out_of_order() -> AbstractContextManager[object]:
-    """The row of an element that came late gets behind those that were applied after it."""
+    """Settle the row of a late element after rows that were applied after it."""
     settle = Speculative.settle
 
     def mutated(self: Speculative, frontier: int, exactly: bool = False) -> None:
@@ -53,5 +53,5 @@ def blocks_are_settled_out_of_order() -> AbstractContextManager[object]:
 
 
 def markers_are_not_aligned() -> AbstractContextManager[object]:
-    """What follows a marker on one channel is worked off before the others' markers."""
+    """Process frames after a marker before the markers of other channels have arrived."""
     return patch.object(Alignment, "admit", lambda self, channel, frame: True)

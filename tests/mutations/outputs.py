@@ -1,9 +1,9 @@
-"""Barriers and consumers without a safeguard: outputs are lost, or come twice.
+"""Barriers and consumers without a safeguard: outputs are lost or duplicated.
 
-A consumer ignores a bundle that it has. That hides a missing filter at the barrier only where the
-repeated bundle is cut as the first one was, so either is missed without the other.
+A consumer ignores a bundle that it has stored. This hides a missing filter of the barrier only if
+the repeated bundle has the same bounds as the first one, so the simulation needs both safeguards.
 
-The fence of consumers matters only to what an earlier process had sent and what comes after its
+The fence of consumers matters only for a message of a crashed process that arrives after its
 successor has asked for the last bundle: `deploy/node/test_lost_slow_and_stale.py` has such a run.
 """
 
@@ -23,8 +23,8 @@ from driftline.engine.wire.messages import Bundle, BundleStored
 
 
 @contextmanager
-def t_last_is_not_asked_for() -> Iterator[None]:
-    """The barrier releases what the consumer already has."""
+def t_last_is_not_fetched() -> Iterator[None]:
+    """Release outputs that the consumer has already stored."""
     ask = OrderedBarrier.handle_last_bundle
 
     def last(self: OrderedBarrier, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
@@ -38,8 +38,8 @@ def t_last_is_not_asked_for() -> Iterator[None]:
 
 
 @contextmanager
-def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
-    """As above, and the consumer stores whatever comes, too."""
+def t_last_is_neither_fetched_nor_checked() -> Iterator[None]:
+    """As above, with a consumer that stores each bundle that it receives."""
 
     def store(self: ConsumerServer, sender: str, bundle: Bundle) -> None:
         self._consumer(bundle.barrier).deliver(bundle)
@@ -52,7 +52,7 @@ def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
         deliver(self, bundle)
 
     with (
-        t_last_is_not_asked_for(),
+        t_last_is_not_fetched(),
         patch.object(ConsumerServer, "_store", store),
         patch.object(MemoryConsumer, "deliver", deliver_anything),
     ):
@@ -60,12 +60,12 @@ def t_last_is_not_asked_for_nor_checked() -> Iterator[None]:
 
 
 def outputs_count_as_delivered_when_ready() -> AbstractContextManager[object]:
-    """A snapshot may cover outputs that no consumer has."""
+    """Let a snapshot cover outputs that no consumer has stored."""
     return patch.object(OrderedBarrier, "delivered", property(lambda self: self.released_to + 1))
 
 
 def pre_commits_lose_their_epoch() -> AbstractContextManager[object]:
-    """Outputs that were pre-committed twice, as a commit came late, count for the later epoch."""
+    """Count outputs that were pre-committed twice, due to a late commit, for the later epoch."""
     restore = EpochBarrier.restore
 
     def mutated(self: EpochBarrier, epoch: int, pre_committed: object) -> None:
@@ -78,12 +78,12 @@ def pre_commits_lose_their_epoch() -> AbstractContextManager[object]:
 
 
 def consumers_have_no_fence() -> AbstractContextManager[object]:
-    """A bundle of an earlier incarnation is stored."""
+    """Store bundles of earlier incarnations."""
     return patch.object(ConsumerServer, "_is_fenced_off", lambda self, message: False)
 
 
-def a_consumer_counts_a_bundle_whose_storing_failed() -> AbstractContextManager[object]:
-    """A consumer acknowledges a bundle that may not be durable."""
+def failed_bundle_counts_as_stored() -> AbstractContextManager[object]:
+    """Acknowledge bundles that may not be durable."""
     store = ConsumerServer._store
 
     def mutated(self: ConsumerServer, sender: str, bundle: Bundle) -> None:

@@ -1,4 +1,4 @@
-"""Strong productions without a safeguard: frames leave too early, or are worked off twice."""
+"""Strong productions without a safeguard: frames leave too early, or are processed twice."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from driftline.engine.snapshots.ledger import Ledger
 from driftline.engine.wire.messages import Frame, Outgoing, Prepared, PrepareFailed
 
 
-def frames_that_were_had_are_worked_off() -> AbstractContextManager[object]:
-    """A frame that a node sends again is not recognised by its id."""
+def repeated_frames_are_processed() -> AbstractContextManager[object]:
+    """Process frames that a node sends again."""
     return patch.object(Ledger, "was_processed", lambda self, time, id: False)
 
 
-def records_that_were_had_are_worked_off() -> AbstractContextManager[object]:
-    """A record that a front replays is not recognised by its time."""
+def repeated_records_are_processed() -> AbstractContextManager[object]:
+    """Process records that a front replays."""
     return patch.object(Ledger, "next_of", lambda self, front: 0)
 
 
 def frames_leave_before_they_are_durable() -> AbstractContextManager[object]:
-    """A frame is sent as soon as it is made."""
+    """Send frames as soon as they are made."""
 
     def mutated(self: ProductionPipeline, to: str, frame: Frame) -> bool:
         self.ledger.keep_frame(to, frame)
@@ -49,23 +49,23 @@ def _when_written(mutated: Callable[[ProductionPipeline], None]) -> AbstractCont
 
 
 def outputs_leave_before_they_are_durable() -> AbstractContextManager[object]:
-    """Outputs leave as soon as their production is on its way to the disk."""
+    """Release outputs while their production is still being written."""
     return _when_written(lambda self: self.outputs.commit(self.number))
 
 
 def inputs_are_acknowledged_before_they_are_durable() -> AbstractContextManager[object]:
-    """A tracker may hear of a production that is on its way to the disk."""
+    """Report a production to trackers while it is still being written."""
     return _when_written(lambda self: self.resent.append(self.unstored_messages.pop()))
 
 
-def nothing_is_sent_again() -> AbstractContextManager[object]:
-    """Durable frames that had not left before a crash do not leave after the recovery either."""
+def unsent_frames_are_not_resent() -> AbstractContextManager[object]:
+    """Do not resend durable frames that had not left before a crash."""
     return patch.object(Ledger, "frames", property(lambda self: []))
 
 
 @contextmanager
-def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
-    """The master may hear of inputs that were worked off before the frames made of them."""
+def frontiers_move_before_resent_frames_are_known() -> Iterator[None]:
+    """Report processed inputs to the master before the frames made of them."""
     stored = ProductionPipeline.stored
 
     def mutated(self: ProductionPipeline, answer: Prepared | PrepareFailed) -> Outgoing:
@@ -80,7 +80,7 @@ def frontiers_move_before_all_is_known_that_is_sent_again() -> Iterator[None]:
 
 
 def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]:
-    """Frames of new records are tracked under the time of a record that was worked off before."""
+    """Track frames of new records under the time of an earlier record."""
     take = Stages._take
 
     def mutated(self: Stages, feeder: int) -> Iterator[tuple[int, int, int, list[ElementBatch]]]:
@@ -90,13 +90,13 @@ def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]
     return patch.object(Stages, "_take", mutated)
 
 
-def records_leave_that_may_be_forgotten() -> AbstractContextManager[object]:
-    """A live front does not wait for its log."""
+def records_leave_before_they_are_durable() -> AbstractContextManager[object]:
+    """Do not wait for the input log of a live front."""
     return patch.object(Front, "_when_durable", lambda self, records, live: records)
 
 
-def a_production_that_failed_is_numbered_again() -> AbstractContextManager[object]:
-    """The next production gets the number of one that may be there."""
+def number_of_a_failed_production_is_reused() -> AbstractContextManager[object]:
+    """Give the next production the number of one that may be stored."""
     stored = ProductionPipeline.stored
 
     def mutated(self: ProductionPipeline, answer: Prepared | PrepareFailed) -> Outgoing:

@@ -1,4 +1,4 @@
-"""What a disk may do, and one safeguard taken out at a time: a trial that passes must then fail."""
+"""Disk failures, with one safeguard removed at a time: the trial that passes must then fail."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from tests.engine.snapshots.tables import FLOW, Unsteady, fill
 Mutation = Callable[[], AbstractContextManager[object]]
 
 
-def joins_take_the_fallback() -> AbstractContextManager[object]:
-    """Parts are joined up to the number before the committed one, whichever was committed."""
+def merges_include_the_fallback() -> AbstractContextManager[object]:
+    """Merge parts up to the number before the committed one, whichever that is."""
     go_on = PartStore._continue_merge
     return patch.object(
         PartStore,
@@ -37,9 +37,9 @@ def joins_take_the_fallback() -> AbstractContextManager[object]:
 
 
 @contextmanager
-def what_cannot_be_read_is_not_there() -> Iterator[None]:
-    """A read that fails counts as damage."""
-    execute_job = PartStore.execute_job
+def failed_read_counts_as_damage() -> Iterator[None]:
+    """Treat a failed read as damage."""
+    carry_out = PartStore.carry_out
 
     def mutated(self: PartStore, job: DurableJob) -> object:
         try:
@@ -51,32 +51,32 @@ def what_cannot_be_read_is_not_there() -> Iterator[None]:
         yield
 
 
-def a_newest_part_that_is_lost_does_not_count() -> AbstractContextManager[object]:
-    """The newest part is the newest that is there."""
+def lost_newest_part_is_ignored() -> AbstractContextManager[object]:
+    """Count only parts that are present when looking for the newest."""
     return patch.object(PartStore, "newest", lambda self: max(self._sizes, default=0))
 
 
-def when_a_snapshot_was_taken_is_not_compared() -> AbstractContextManager[object]:
-    """Any snapshot of that number will do."""
-    execute_job = PartStore._load
+def snapshot_incarnation_is_not_compared() -> AbstractContextManager[object]:
+    """Accept any snapshot with the same number."""
+    carry_out = PartStore._load
     return patch.object(
         PartStore, "_load", lambda self, number, taken=None: execute_job(self, number)
     )
 
 
-def directories_are_not_marked() -> AbstractContextManager[object]:
-    """A directory is whoever's opens it."""
+def directories_have_no_owner() -> AbstractContextManager[object]:
+    """Open a directory of any owner."""
     return patch.object(DirectoryOwner, "supersede", lambda self, before, where: self)
 
 
-def what_the_consumer_had_is_not_compared() -> AbstractContextManager[object]:
-    """Outputs may go back behind the state."""
+def consumer_progress_is_not_compared() -> AbstractContextManager[object]:
+    """Accept a consumer whose outputs are behind the state."""
     forgotten = property(lambda self: NO_T_LAST, lambda self, expected: None)
     return patch.object(Barrier, "expected_t_last", forgotten, create=True)
 
 
 def epochs_may_be_ahead_of_the_registry() -> AbstractContextManager[object]:
-    """The consumer may have outputs of epochs that nobody has committed."""
+    """Accept a consumer with outputs of epochs that were never committed."""
     return patch.object(EpochBarrier, "handle_last_bundle", Barrier.handle_last_bundle)
 
 
@@ -89,8 +89,8 @@ def _without(rule: str) -> Mutation:
 
 
 @contextmanager
-def a_registry_that_is_gone_is_a_new_one() -> Iterator[None]:
-    """Whatever else there is."""
+def missing_registry_counts_as_new() -> Iterator[None]:
+    """Treat a missing registry as new, whatever else exists."""
 
     def mutated(policy: object, registry: str, state: ClusterState | None, found: object) -> object:
         return [] if state is None else problems(policy, registry, state, found)  # type: ignore[arg-type]
@@ -103,7 +103,7 @@ def a_registry_that_is_gone_is_a_new_one() -> Iterator[None]:
 # Trials ---------------------------------------------------------------------------------------
 
 
-def a_consumer_that_has_lost_outputs(_: Path) -> None:
+def check_consumer_that_lost_outputs(_: Path) -> None:
     barrier = EpochBarrier("barrier-0", (0, 1))
     barrier.restore(7, ())
     barrier.expected_t_last = 7
@@ -111,25 +111,25 @@ def a_consumer_that_has_lost_outputs(_: Path) -> None:
         barrier.handle_last_bundle(5, 0, ())
 
 
-def a_consumer_that_is_ahead(_: Path) -> None:
+def check_consumer_that_is_ahead(_: Path) -> None:
     barrier = EpochBarrier("barrier-0", (0, 1))
     barrier.restore(7, ())
     with pytest.raises(StateMismatch, match="only 7 epochs"):
         barrier.handle_last_bundle(8, 0, ())
 
 
-def a_store_in_the_place_of_another(path: Path) -> None:
+def check_replaced_store(path: Path) -> None:
     LmdbStore(path, "me", DirectoryOwner("mine", "node-0", 1)).close()
     for other in (DirectoryOwner("mine", "node-1", 1), DirectoryOwner("other", "node-0", 1)):
         with pytest.raises(StateMismatch, match=r"node-0 of run mine"):
             LmdbStore(path, "me", other).close()
 
 
-def a_fallback(_: Path) -> None:
+def check_fallback_is_kept(_: Path) -> None:
     test_store.test_fallback_snapshot_is_kept_while_later_ones_are_abandoned()
 
 
-def a_disk_that_does_not_answer(_: Path) -> None:
+def check_disk_that_does_not_respond(_: Path) -> None:
     kv = Unsteady("memory")
     store = PartStore(kv, FLOW)
     fill(store, range(1, 4))
@@ -138,15 +138,15 @@ def a_disk_that_does_not_answer(_: Path) -> None:
         store.execute_job(LoadSnapshot(3))
 
 
-def a_newest_part_that_is_gone(_: Path) -> None:
+def check_missing_newest_part(_: Path) -> None:
     test_store.test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(None, True)
 
 
-def an_old_copy(_: Path) -> None:
+def check_old_copy(_: Path) -> None:
     test_store.test_abandoned_snapshot_is_not_loaded_for_a_reused_number()
 
 
-def refused(report: DirectoryReport, policy: str = "two-phase") -> Callable[[Path], None]:
+def check_rejected(report: DirectoryReport, policy: str = "two-phase") -> Callable[[Path], None]:
     def trial(_: Path) -> None:
         problems: list[Problem] = test_survey.problems_of(policy, report)
         assert problems
@@ -154,24 +154,24 @@ def refused(report: DirectoryReport, policy: str = "two-phase") -> Callable[[Pat
     return trial
 
 
-def no_registry(_: Path) -> None:
+def check_missing_registry(_: Path) -> None:
     assert test_survey.problems_of("two-phase", state=None)
 
 
 CASES: list[tuple[Mutation, Callable[[Path], None]]] = [
-    (joins_take_the_fallback, a_fallback),
-    (what_cannot_be_read_is_not_there, a_disk_that_does_not_answer),
-    (a_newest_part_that_is_lost_does_not_count, a_newest_part_that_is_gone),
-    (when_a_snapshot_was_taken_is_not_compared, an_old_copy),
-    (directories_are_not_marked, a_store_in_the_place_of_another),
-    (what_the_consumer_had_is_not_compared, a_consumer_that_has_lost_outputs),
-    (epochs_may_be_ahead_of_the_registry, a_consumer_that_is_ahead),
-    (a_registry_that_is_gone_is_a_new_one, no_registry),
+    (merges_include_the_fallback, check_fallback_is_kept),
+    (failed_read_counts_as_damage, check_disk_that_does_not_respond),
+    (lost_newest_part_is_ignored, check_missing_newest_part),
+    (snapshot_incarnation_is_not_compared, check_old_copy),
+    (directories_have_no_owner, check_replaced_store),
+    (consumer_progress_is_not_compared, check_consumer_that_lost_outputs),
+    (epochs_may_be_ahead_of_the_registry, check_consumer_that_is_ahead),
+    (missing_registry_counts_as_new, check_missing_registry),
     (
         _without("_check_owner"),
-        refused(test_survey.report_on("node-0", owner=DirectoryOwner("x", "node-0", 2))),
+        check_rejected(test_survey.report_on("node-0", owner=DirectoryOwner("x", "node-0", 2))),
     ),
-    (_without("_check_session"), refused(test_survey.report_on("output-0", owner=None))),
+    (_without("_check_session"), check_rejected(test_survey.report_on("output-0", owner=None))),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Tracking without a safeguard: open work counts as done, or is never asked for."""
+"""Tracking without a safeguard: open work counts as complete, or is never requested."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from driftline.engine.wire.messages import AskPromise, Frame, Message, Outgoing
 
 @contextmanager
 def acknowledgement_is_split() -> Iterator[None]:
-    """An id is acknowledged a turn before the ids of the frames sent because of it."""
+    """Acknowledge a frame a turn before the frames that were sent because of it."""
     count, turn = Stages._count, Node.turn
     late: dict[Tracking, list[Cells]] = {}
 
@@ -49,7 +49,7 @@ def acknowledgement_is_split() -> Iterator[None]:
 
 
 def acknowledgements_overtake_frames() -> AbstractContextManager[object]:
-    """The acknowledgement of a stage arrives before the frames of the stage."""
+    """Let the acknowledgement of a stage arrive before the frames of the stage."""
     acknowledge = Peers.acknowledge
 
     def mutated(self: Peers, acknowledged: Acknowledged) -> Outgoing:
@@ -60,7 +60,7 @@ def acknowledgements_overtake_frames() -> AbstractContextManager[object]:
 
 
 def frames_cover_their_whole_turn() -> AbstractContextManager[object]:
-    """A frame also covers roots that left in the same turn for other nodes."""
+    """Let a frame also cover roots that left in the same turn for other nodes."""
     send = Front.send
 
     def mutated(self: Front, to: str, message: Message) -> None:
@@ -72,7 +72,7 @@ def frames_cover_their_whole_turn() -> AbstractContextManager[object]:
 
 
 def intervals_count_across_gaps() -> AbstractContextManager[object]:
-    """The acker takes the end of any interval for the end of what is covered."""
+    """Take the end of any interval for the end of the covered prefix."""
 
     def mutated(self: Tracker, front: int, since: int, until: int) -> None:
         self._done_below[front] = max(self._done_below[front], until)
@@ -81,12 +81,12 @@ def intervals_count_across_gaps() -> AbstractContextManager[object]:
 
 
 def outputs_do_not_wait_for_their_own_stage() -> AbstractContextManager[object]:
-    """Outputs leave although blocks with earlier times wait at the last stage."""
+    """Release outputs although blocks with earlier times wait at the last stage."""
     return patch.object(InputQueue, "first", lambda self, stage: INFINITY)
 
 
-def durability_is_not_waited_for() -> AbstractContextManager[object]:
-    """Outputs leave for inputs that may be forgotten."""
+def outputs_do_not_wait_for_durable_inputs() -> AbstractContextManager[object]:
+    """Release outputs of inputs that may be lost."""
     promise = Tracker.promise
 
     def mutated(self: Tracker, front: int, since: int, until: int, durable: int) -> None:
@@ -97,7 +97,7 @@ def durability_is_not_waited_for() -> AbstractContextManager[object]:
 
 @contextmanager
 def promises_pass_unread_records() -> Iterator[None]:
-    """An idle front that is asked moves its clock past records that wait to be read."""
+    """Let an idle front move its clock past records that wait to be read."""
     handle = Front.handle
 
     def mutated(self: Front, sender: str, message: Message) -> None:
@@ -117,6 +117,6 @@ def promises_pass_unread_records() -> Iterator[None]:
         yield
 
 
-def silence_is_not_noticed() -> AbstractContextManager[object]:
-    """Nobody looks for work that does not end."""
+def stalled_work_is_not_detected() -> AbstractContextManager[object]:
+    """Do not look for work that never completes."""
     return patch.object(Master, "_recover_lost_work", lambda self, now, tracker: None)
