@@ -152,8 +152,8 @@ def test_frontier_is_always_correct_and_reaches_the_end(
         assert len(found) == STAGES + 1
         for stage, frontier in enumerate(found):
             assert frontier <= world.bound(stage), f"passes something in flight in stage {stage}"
-            assert frontier >= last[stage], "goes back"
-        assert found[-1] <= min(world.durable), "passes an input that may be forgotten"
+            assert frontier >= last[stage], "decreases"
+        assert found[-1] <= min(world.durable), "passes an input that may be lost"
         assert list(found) == sorted(found, reverse=True), "a later stage is ahead of an earlier"
         moved = moved or found[-1] > start
         last = found
@@ -187,7 +187,7 @@ Batch = tuple[list[Cell], list[tuple[int, int, int]]]
 
 
 @given(st.permutations([([(1, 1, 8 ^ 9)], [(0, 0, 5)]), ([(1, 1, 8)], []), ([(1, 1, 9)], [])]))
-def test_batches_may_come_in_any_order(batches: list[Batch]) -> None:
+def test_batches_may_arrive_in_any_order(batches: list[Batch]) -> None:
     tracker = Tracker(2, 1, 1)
     tracker.promise(0, 5, 5, 5)
     for cells, covered in batches:
@@ -243,7 +243,7 @@ def test_delivered_waits_for_every_node_and_is_never_ahead_of_processed() -> Non
     assert tracker.delivered == 9
 
 
-def test_an_idle_front_is_asked_once_for_each_time_that_it_is_needed_up_to() -> None:
+def test_idle_front_is_asked_once_for_each_needed_time() -> None:
     tracker = Tracker(1, 2, 1)
     assert tracker.take_idle_fronts() == []
     tracker.acknowledge([], [(0, 0, 8)])

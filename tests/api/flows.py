@@ -1,4 +1,4 @@
-"""Flows that tests call from Python; those with a name here can be imported by other processes."""
+"""Flows that tests call from Python; other processes can import those with a name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Order = dict[str, object]
 
 
 def running_totals(name: str = "totals") -> Flow:
-    """Of lambdas, as in a notebook: {"who", "price"} -> (who, total so far)."""
+    """Return a flow of lambdas, as in a notebook: {"who", "price"} -> (who, total so far)."""
     flow = Flow(name)
     flow.source("orders").key_by("who").scan(
         lambda order, spent: (order["who"], spent.add(order["price"])),
@@ -30,7 +30,7 @@ def _pair(
     waiting: MapState[str, int],
     numbers: ListState[int],
 ) -> Iterator[tuple[object, ...]]:
-    """Each order with the latest payment, and the other way round; order-sensitive throughout."""
+    """Pair each order with the latest payment and vice versa; the result depends on the order."""
     kind, key, number = element
     other = "payment" if kind == "order" else "order"
     numbers.append(number)
@@ -42,8 +42,8 @@ def _pair(
         yield key, "seen", tuple(numbers)
 
 
-def matching() -> Flow:
-    """Two sources that meet at a key, two stages, two sinks."""
+def order_payment_flow() -> Flow:
+    """Return a flow with two sources that meet at a key, two stages and two sinks."""
     flow = Flow("matching")
     orders = flow.source("orders").map(lambda r: ("order", r["id"], r["n"]), name="order")
     payments = flow.source("payments").map(lambda r: ("payment", r["id"], r["n"]), name="payment")
@@ -61,8 +61,8 @@ def matching() -> Flow:
     return flow
 
 
-def failing() -> Flow:
-    """Divides by a number, which may be 0."""
+def division_flow() -> Flow:
+    """Return a flow that divides by a number, which may be 0."""
     flow = Flow("failing")
     flow.source("numbers").map(_divide, name="divide").sink("quotients")
     return flow
@@ -74,17 +74,17 @@ def _divide(number: int) -> int:
 
 IMPORTABLE = running_totals("importable")
 
-FAILING = failing()
+FAILING = division_flow()
 
 ORDERS: list[object] = [{"who": "abc"[i * i % 3], "price": i} for i in range(40)]
 
 
 def as_lines(flow: Flow, items: list[Item]) -> list[str]:
-    """The lines that the outputs of a run are in a directory, merged by label."""
+    """Return the output lines of a run, merged by label, as in a directory."""
     return [JsonLines(flow).format(item) for item in items]
 
 
 def lines_in(directory: Path) -> list[str]:
-    """What is in a directory of JSON lines, merged by label."""
+    """Return all lines of a directory, merged by label."""
     found = [line for file in directory.glob("*.jsonl") for line in file.read_text().splitlines()]
     return sorted(found, key=lambda line: list(json.loads(line)["t"]))

@@ -1,4 +1,4 @@
-"""`FlowTest`: records one by one, what can be seen after each, and kills at any moment."""
+"""`FlowTest`: records one by one, outputs and states after each, and kills at any moment."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from driftline import (
 )
 from driftline.engine.errors import PayloadError
 from driftline.engine.reference import interpret
-from tests.api.flows import failing, matching, running_totals
+from tests.api.flows import division_flow, order_payment_flow, running_totals
 
 PROCESSES = ("node-0", "node-1", "front-0", "front-1", "master", "consumer")
 
@@ -32,7 +32,7 @@ PROCESSES = ("node-0", "node-1", "front-0", "front-1", "master", "consumer")
 # What is sent ------------------------------------------------------------------------------------
 
 
-def test_outputs_and_states_are_there_after_each_record() -> None:
+def test_outputs_and_states_are_available_after_each_record() -> None:
     test = FlowTest(running_totals())
     assert test.outputs("totals") == []
     test.send("orders", {"who": "Ann", "price": 5})
@@ -46,7 +46,7 @@ def test_outputs_and_states_are_there_after_each_record() -> None:
     assert test.state("total", "Bob") == {"spent": 7}
 
 
-def test_the_order_of_the_calls_is_the_order_of_the_labels_over_all_sources() -> None:
+def test_label_order_is_call_order_over_all_sources() -> None:
     flow = Flow("both")
     flow.source("left").union(flow.source("right")).key_by(lambda _: 0).scan(
         lambda text, seen: seen.add(text), ReducingState[str]("seen", operator.add)
@@ -83,7 +83,7 @@ def test_outputs_match_the_reference_after_any_kills(
     steps: list[tuple[str, dict[str, object], bool] | str], seed: int
 ) -> None:
     sent: dict[str, list[tuple[int, object]]] = {"orders": [], "payments": []}
-    with FlowTest(matching(), seed=seed) as test:
+    with FlowTest(order_payment_flow(), seed=seed) as test:
         for step in steps:
             if isinstance(step, str):
                 test.kill(step)
@@ -92,7 +92,7 @@ def test_outputs_match_the_reference_after_any_kills(
             time = 1 + sum(map(len, sent.values()))
             sent[source].append((time, record))
             test.send(source, record, settle=settle)
-        expected = list(interpret(matching(), list(sent.values())))
+        expected = list(interpret(order_payment_flow(), list(sent.values())))
         assert sorted(test.items("matched") + test.items("counts"), key=lambda i: i.label) == (
             expected
         )
@@ -101,7 +101,7 @@ def test_outputs_match_the_reference_after_any_kills(
 
 @pytest.mark.parametrize("policy", ["exactly-once", "two-phase", "strong-productions"])
 def test_kill_with_records_in_flight_loses_and_repeats_no_output(policy: str) -> None:
-    flow = matching()
+    flow = order_payment_flow()
     for seed, process in enumerate(PROCESSES):
         test = FlowTest(flow, policy=policy, seed=seed)
         for n in range(1, 9):
@@ -123,7 +123,7 @@ def _numbers(state: dict[str, object]) -> list[int]:
 
 
 def test_unsettled_record_progresses_as_far_as_the_seed_decides() -> None:
-    """So that kills hit it before, at, and after each operator."""
+    """Kills can therefore hit the record before, at, and after each operator."""
     left = set()
     for seed in range(20):
         test = FlowTest(running_totals(), seed=seed)
@@ -137,7 +137,7 @@ def test_unsettled_record_progresses_as_far_as_the_seed_decides() -> None:
 # The end, and failures --------------------------------------------------------------------------
 
 
-def test_after_the_end_outputs_and_states_can_still_be_looked_at() -> None:
+def test_outputs_and_states_are_available_after_the_end() -> None:
     with FlowTest(running_totals()) as test:
         test.send({"who": "Ann", "price": 5})
     assert test.outputs() == [("Ann", 5)]
@@ -149,7 +149,7 @@ def test_after_the_end_outputs_and_states_can_still_be_looked_at() -> None:
 
 
 def test_send_raises_the_failure_and_keeps_earlier_outputs() -> None:
-    with FlowTest(failing()) as test:
+    with FlowTest(division_flow()) as test:
         test.send(3)
         for _ in range(2):
             with pytest.raises(FunctionFailed) as error:
@@ -178,11 +178,11 @@ def test_send_raises_the_failure_and_keeps_earlier_outputs() -> None:
 def test_unknown_name_error_lists_the_valid_names(
     call: Callable[[FlowTest], object], message: str
 ) -> None:
-    test = FlowTest(matching())
+    test = FlowTest(order_payment_flow())
     with pytest.raises(FlowError) as error:
         call(test)
     assert message in str(error.value)
-    test.send("orders", {"id": "a", "n": 5})  # and nothing has happened
+    test.send("orders", {"id": "a", "n": 5})  # the rejected call has no effect
     assert test.items("counts")[0].label[0] == 1
 
 
@@ -194,7 +194,7 @@ def test_unencodable_record_is_rejected_and_not_sent() -> None:
     assert test.items() == [Item((1, 0), 0, ("Ann", 5))]
 
 
-def test_a_function_that_calls_its_own_test_is_an_error() -> None:
+def test_function_that_calls_its_own_test_is_an_error() -> None:
     flow = Flow("inside out")
     flow.source("numbers").map(lambda n: test.send(n)).sink()
     test = FlowTest(flow)

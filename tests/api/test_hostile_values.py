@@ -1,5 +1,4 @@
-"""Values of classes whose methods raise: their exceptions are failures of the function, and the
-same ones as the reference interpreter gives."""
+"""Values whose methods raise: the function fails, with the same error as in the reference."""
 
 from __future__ import annotations
 
@@ -29,13 +28,13 @@ class EndedRow(dict[str, int]):
     items = ended
 
 
-class Mute(Exception):
+class UnprintableValue(Exception):
     __str__ = __repr__ = gone
 
 
 class MuteRow(dict[str, int]):
     def items(self) -> NoReturn:
-        raise Mute
+        raise UnprintableValue
 
 
 class Unhashed(list[int]):
@@ -72,7 +71,7 @@ def pairs(records: Stream[int]) -> Stream[tuple[int, object]]:
     return records.map(lambda record: (record, "even"), name="pair")
 
 
-def _flow(place: str, made: Callable[[], object]) -> Flow:
+def _flow(where: str, made: Callable[[], object]) -> Flow:
     def odd(record: int) -> tuple[int, object]:
         return (record, made()) if record == 2 else (record, "even")
 
@@ -90,19 +89,19 @@ def _flow(place: str, made: Callable[[], object]) -> Flow:
 
     flow = Flow("hostile")
     records = flow.source("in")
-    if place == "sink":
+    if where == "sink":
         records.map(odd, name="odd").sink()
-    elif place == "sink, bare":
+    elif where == "sink, bare":
         records.map(bare, name="odd", fields=("number", "kind")).sink()
-    elif place == "key":
+    elif where == "key":
         records.map(odd, name="odd").key_by(0).scan(
             last, ValueState[object]("seen"), name="last"
         ).sink()
-    elif place == "key function":
+    elif where == "key function":
         records.key_by(bare).scan(lambda record: record, name="as it is").sink()
-    elif place == "next function":
+    elif where == "next function":
         records.map(odd, name="odd").map(lambda pair: pair[0], name="first").sink()
-    elif place == "keyed":
+    elif where == "keyed":
         scanned = pairs(records).key_by(0).scan(last, ValueState[object]("seen"), name="last")
         scanned.map(lambda made: made[0], name="first").sink()
     else:
@@ -115,12 +114,12 @@ PLACES = "sink", "sink, bare", "key", "key function", "next function", "keyed", 
 
 @pytest.mark.parametrize("kind", MAKERS)
 def test_exceptions_of_hostile_values_are_failures_as_in_the_reference(kind: str) -> None:
-    for place in PLACES:
-        flow = _flow(place, MAKERS[kind])
+    for where in PLACES:
+        flow = _flow(where, MAKERS[kind])
         wanted = list(run_reference(flow, [[1, 2, 3]], dead_letters=True))
         found = list(run(flow, [[1, 2, 3]], nodes=2, dead_letters=True))
-        assert found == wanted, place
-        assert {1, 3} <= {item.label[0] for item in wanted if item.sink >= 0}, place
+        assert found == wanted, where
+        assert {1, 3} <= {item.label[0] for item in wanted if item.sink >= 0}, where
 
 
 ODD: dict[str, Callable[[], object]] = {
@@ -133,14 +132,14 @@ ODD: dict[str, Callable[[], object]] = {
 
 @pytest.mark.parametrize("kind", ODD)
 def test_msgpack_extension_values_are_valid_values_but_invalid_keys(kind: str) -> None:
-    for place in PLACES:
-        flow = _flow(place, ODD[kind])
+    for where in PLACES:
+        flow = _flow(where, ODD[kind])
         wanted = list(run_reference(flow, [[1, 2, 3]], dead_letters=True))
         found = list(run(flow, [[1, 2, 3]], nodes=2, dead_letters=True))
-        assert repr(found) == repr(wanted), place
+        assert repr(found) == repr(wanted), where
         failed = [dead_letter_fields(item.value) for item in wanted if item.sink < 0]
-        assert len(failed) == (place == "key function" or (place, kind) == BARE), place
-        if place == "key function":
+        assert len(failed) == (where == "key function" or (where, kind) == BARE), where
+        if where == "key function":
             assert "a key is None, bool, int, float, str, bytes or a" in str(failed[0]["error"])
             assert failed[0]["operator"] == "key of as it is"
 
@@ -149,9 +148,9 @@ BARE = "sink, bare", "a timestamp"
 """It is not a sequence of the declared fields."""
 
 
-@pytest.mark.parametrize("place", ["sink", "key"])
-def test_without_dead_letters_the_error_names_operator_label_and_exception(place: str) -> None:
-    flow = _flow(place, MAKERS["a row"])
+@pytest.mark.parametrize("where", ["sink", "key"])
+def test_without_dead_letters_the_error_names_operator_label_and_exception(where: str) -> None:
+    flow = _flow(where, MAKERS["a row"])
     texts = []
     for call in (run_reference, run):
         with pytest.raises(FunctionFailed) as error:

@@ -1,4 +1,4 @@
-"""What may be given as inputs, and what is said where it may not."""
+"""Accepted inputs of `run`, and errors for others."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RECORDS = [{"id": f"r{i}", "n": i} for i in range(30)]
 
 
 def echo(*sources: str) -> Flow:
-    """Every record as it came, from one source or several."""
+    """Return a flow that passes every record on, from one or several sources."""
     flow = Flow("echo")
     first, *others = [flow.source(name) for name in sources or ("records",)]
     (first.union(*others) if others else first).sink()
@@ -30,7 +30,7 @@ def values(flow: Flow, inputs: Inputs) -> list[object]:
     return [item.value for item in run(flow, inputs)]
 
 
-def test_every_kind_of_input_is_read_from_its_beginning_to_its_end(tmp_path: Path) -> None:
+def test_every_kind_of_input_is_read_completely(tmp_path: Path) -> None:
     path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
     packed = tmp_path / "records.jsonl.bz2"
@@ -80,7 +80,7 @@ def test_invalid_inputs_are_rejected_at_the_call(inputs: Inputs, message: str) -
     assert message in str(error.value)
 
 
-def test_a_record_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+def test_unreadable_record_is_named(tmp_path: Path) -> None:
     file = tmp_path / "some.jsonl"
     file.write_text('{"id": 1}\n{"id": 2}\nno json\n')
     with pytest.raises(InputError) as error:
@@ -97,8 +97,8 @@ def test_unencodable_record_is_named(iterate: Callable[[list[object]], object]) 
 # Iterators are lazy -----------------------------------------------------------------------------
 
 
-class Asked(Iterator[int]):
-    """Counts how often it was asked."""
+class CountedIterator(Iterator[int]):
+    """Iterator that counts its calls."""
 
     def __init__(self, numbers: Iterator[int]) -> None:
         self.count = 0
@@ -111,8 +111,8 @@ class Asked(Iterator[int]):
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_an_endless_iterator_is_asked_for_few_records_ahead(nodes: int) -> None:
-    asked = Asked(count())
+def test_endless_iterator_is_read_only_a_little_ahead(nodes: int) -> None:
+    asked = CountedIterator(count())
     ahead = []
     for item in islice(run(echo(), [asked], nodes=nodes), 500):
         assert item.value == item.label[0] - 1
@@ -120,11 +120,11 @@ def test_an_endless_iterator_is_asked_for_few_records_ahead(nodes: int) -> None:
     assert max(ahead) < UNDELIVERED_MAX
 
 
-def test_a_slow_iterator_is_asked_for_nothing_while_there_are_outputs_to_come(
+def test_slow_iterator_is_not_read_while_outputs_are_pending(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(inputs_module, "SLOW_AFTER_S", -1.0)  # everything takes longer than that
-    left, right = Asked(iter(range(20))), Asked(iter(range(30)))
+    left, right = CountedIterator(iter(range(20))), CountedIterator(iter(range(30)))
     for item in run(echo("left", "right"), [left, right], nodes=2):
         assert max(left.count, right.count) == item.label[0]
     assert (left.count, right.count) == (20, 30)

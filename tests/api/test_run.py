@@ -27,7 +27,14 @@ from driftline import (
 from driftline.connectors.sinks.lmdb import read_items
 from driftline.engine.errors import NotDeterministic, StateMismatch
 from driftline.engine.operators.steps import FAILURES
-from tests.api.flows import ORDERS, as_lines, failing, lines_in, matching, running_totals
+from tests.api.flows import (
+    ORDERS,
+    as_lines,
+    division_flow,
+    lines_in,
+    order_payment_flow,
+    running_totals,
+)
 
 RECORDS = st.lists(
     st.fixed_dictionaries({"id": st.sampled_from("abc"), "n": st.integers(0, 40)}), max_size=40
@@ -37,19 +44,19 @@ RECORDS = st.lists(
 @given(
     RECORDS, RECORDS, st.integers(1, 3), st.sampled_from(["speculative", "buffered"]), st.booleans()
 )
-def test_a_run_gives_what_the_reference_gives(
+def test_run_equals_the_reference(
     orders: list[object], payments: list[object], nodes: int, ordering: str, lazy: bool
 ) -> None:
     inputs: list[Iterable[object]] = [iter(orders) if lazy else orders, payments]
-    found = list(run(matching(), inputs, nodes=nodes, ordering=ordering))
-    assert found == list(run_reference(matching(), [orders, payments]))
+    found = list(run(order_payment_flow(), inputs, nodes=nodes, ordering=ordering))
+    assert found == list(run_reference(order_payment_flow(), [orders, payments]))
 
 
-def test_every_kind_of_output_holds_what_the_reference_gives(tmp_path: Path) -> None:
+def test_every_kind_of_output_equals_the_reference(tmp_path: Path) -> None:
     expected = list(run_reference(running_totals(), [ORDERS]))
     items = [Item((0, 0), 0, "mine")]
     for output in (items, tmp_path / "path", str(tmp_path / "text"), f"lmdb:{tmp_path}/lmdb"):
-        # The flow is made in a function: no other process can import it.
+        # The flow is made in a function, so no other process can import it.
         summary = run(running_totals(), {"orders": ORDERS}, output, nodes=2)
         assert summary == RunSummary(40, 40, 0, 0, 0, summary.seconds, processes=False)
     assert items[0].value == "mine"
@@ -60,7 +67,7 @@ def test_every_kind_of_output_holds_what_the_reference_gives(tmp_path: Path) -> 
 
 @pytest.fixture
 def _interruptible() -> Iterator[None]:
-    """A shell has what it runs in the background ignore SIGINT."""
+    """Handle SIGINT, which shells let background processes ignore."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -101,13 +108,13 @@ def test_repeated_call_resumes_after_an_interruption(lmdb: bool, tmp_path: Path)
     assert held() == after
 
 
-def test_a_directory_of_another_run_is_refused_with_the_differences(tmp_path: Path) -> None:
+def test_directory_of_another_run_is_rejected_with_the_differences(tmp_path: Path) -> None:
     output = tmp_path
     run(running_totals(), [ORDERS], output)
     with pytest.raises(StateMismatch, match=r"another run:\n  the input of source 'orders' is "):
         run(running_totals(), [ORDERS[:-1]], output)
     with pytest.raises(StateMismatch, match="the input of source 'orders' is an iterator"):
-        run(running_totals(), [iter(ORDERS)], output)  # who knows what it would have given?
+        run(running_totals(), [iter(ORDERS)], output)  # its results could have been different
     with pytest.raises(StateMismatch, match=r"run:\n  the number of nodes is 2 instead of 1\n"):
         run(running_totals(), [ORDERS], output, nodes=2)
     with pytest.raises(StateMismatch, match="the policy is none instead of exactly-once"):
@@ -137,10 +144,10 @@ def test_run_resumes_with_an_extended_or_repaired_file(tmp_path: Path) -> None:
 # Failures ---------------------------------------------------------------------------------------
 
 
-def test_a_function_that_raises_is_named_after_some_of_the_outputs_before_it() -> None:
+def test_function_error_follows_some_earlier_outputs() -> None:
     items: list[Item] = []
     with pytest.raises(FunctionFailed) as error:
-        run(failing(), [iter([1, 2, 0, 4])], items)
+        run(division_flow(), [iter([1, 2, 0, 4])], items)
     assert [12, 6][: len(items)] == [item.value for item in items]
     text = str(error.value)
     assert "operator 'divide' failed at label [3, 0], key None: ZeroDivisionError" in text
@@ -150,11 +157,11 @@ def test_a_function_that_raises_is_named_after_some_of_the_outputs_before_it() -
 
 
 def test_dead_letters_are_items_of_sink_minus_one() -> None:
-    found = list(run(failing(), [[1, 0, 3]], dead_letters=True))
-    assert found == list(run_reference(failing(), [[1, 0, 3]], dead_letters=True))
+    found = list(run(division_flow(), [[1, 0, 3]], dead_letters=True))
+    assert found == list(run_reference(division_flow(), [[1, 0, 3]], dead_letters=True))
     assert [item.sink for item in found] == [0, FAILURES, 0]
     items: list[Item] = []
-    summary = run(failing(), [iter([1, 0, 3, 0])], items, dead_letters=True)
+    summary = run(division_flow(), [iter([1, 0, 3, 0])], items, dead_letters=True)
     assert (summary.records, summary.outputs, summary.dead_letters) == (4, 2, 2)
 
 
@@ -200,7 +207,7 @@ def test_invalid_arguments_are_rejected_at_the_call(
     assert message in str(error.value)
 
 
-def test_what_is_read_is_closed_when_the_caller_stops_reading() -> None:
+def test_inputs_are_closed_when_the_caller_stops_reading() -> None:
     closed = []
 
     def endless() -> Iterator[int]:
@@ -228,7 +235,7 @@ def test_summary_counts_late_elements_without_a_sink() -> None:
     assert summary.late_elements == 3
 
 
-def test_an_iterator_may_use_one_record_again_and_again() -> None:
+def test_iterator_may_reuse_one_record() -> None:
     def rows() -> Iterator[dict[str, int]]:
         row = {"n": 0}
         for n in range(6):

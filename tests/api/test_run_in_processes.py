@@ -1,4 +1,4 @@
-"""`run` with nodes that are processes: which flows they can import, and what scripts may do."""
+"""`run` with nodes in processes: which flows they can import, and requirements for scripts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from driftline.api.run import as_importable
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from tests.api import flows
-from tests.api.flows import IMPORTABLE, ORDERS, as_lines, failing, lines_in, running_totals
+from tests.api.flows import IMPORTABLE, ORDERS, as_lines, division_flow, lines_in, running_totals
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -42,14 +42,14 @@ GUARD = 'if __name__ == "__main__":'
 
 
 def script(folder: Path, after: str) -> Path:
-    """A file with a flow, and what it does with it."""
+    """Write a script with a flow and the code that runs it."""
     path = folder / "orders.py"
     path.write_text(FLOW.format(after=after))
     return path
 
 
 def executed(path: Path) -> subprocess.CompletedProcess[str]:
-    """A script as a user starts it, in its folder."""
+    """Run a script in its folder, as a user does."""
     return subprocess.run(
         [sys.executable, path.name],
         cwd=path.parent,
@@ -73,11 +73,11 @@ def test_importable_flow_runs_in_processes_and_resumes(tmp_path: Path) -> None:
         run(IMPORTABLE, {"orders": ORDERS[1:]}, tmp_path, nodes=2)
 
 
-def test_a_flow_has_a_name_only_where_others_can_import_it(tmp_path: Path) -> None:
+def test_flow_has_a_name_only_if_others_can_import_it(tmp_path: Path) -> None:
     assert as_importable(flows.FAILING)[0].endswith(":FAILING")
     loaded = load_flow(str(script(tmp_path, "")))
     assert as_importable(loaded)[0] == f"{tmp_path / 'orders.py'}:flow"
-    for flow in (running_totals(), failing()):
+    for flow in (running_totals(), division_flow()):
         assert as_importable(flow) == ("", flow)
 
 
@@ -91,7 +91,7 @@ def test_flow_that_differs_between_processes_is_rejected(tmp_path: Path) -> None
         run(f"{tmp_path / 'changing.py'}:flow", [[1, 2]], tmp_path / "out")
 
 
-def test_a_script_whose_call_is_guarded_runs_in_processes(tmp_path: Path) -> None:
+def test_script_with_a_guarded_call_runs_in_processes(tmp_path: Path) -> None:
     done = executed(script(tmp_path, CALL.format(guard=GUARD)))
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["40", "True"]

@@ -1,4 +1,4 @@
-"""`simulate`: right flows stay right under every fault, wrong ones are found and told."""
+"""`simulate`: correct flows pass under every fault, and wrong flows are found and reported."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from driftline import Flow, FlowError, SimulationFailed, simulate
 from driftline.engine.errors import InputError
-from tests.api.flows import ORDERS, matching, running_totals
+from tests.api.flows import ORDERS, order_payment_flow, running_totals
 
 PAIRED: dict[str, list[object]] = {
     "payments": [{"id": "abc"[n % 3], "n": n} for n in range(20)],
@@ -17,7 +17,7 @@ PAIRED: dict[str, list[object]] = {
 
 
 def forgetful() -> Flow:
-    """Keeps a count where no recovery finds it."""
+    """Return a flow that keeps a count outside of its states, which recoveries do not restore."""
     counts: dict[str, int] = {}
 
     def count(order: dict[str, str]) -> int:
@@ -30,7 +30,7 @@ def forgetful() -> Flow:
 
 
 def test_correct_flow_passes_and_the_report_counts_faults() -> None:
-    report = simulate(matching(), PAIRED, seeds=12)
+    report = simulate(order_payment_flow(), PAIRED, seeds=12)
     assert report.seeds == 12
     assert any(what.startswith("crash node") for what in report.faults)
     assert all(count > 0 for count in report.faults.values())

@@ -36,7 +36,7 @@ def test_only_a_final_failure_stops_the_run() -> None:
         barrier.advance(3)
 
 
-def test_a_dead_letter_is_an_output_like_others() -> None:
+def test_dead_letter_is_an_ordinary_output() -> None:
     barrier = connected(OrderedBarrier("barrier-0", GROUPS, dead_letters=True))
     hold(barrier, ((2, 0), FAILURES, FAILURE, 1), ((1, 0), 0, "x", 1))
     barrier.advance(3)
@@ -134,7 +134,7 @@ def test_barrier_repeats_its_progress_report_after_a_reconnect() -> None:
     found.handle_last_bundle(3, 0, ())
     assert found.take_progress_report(1) == report
     found.handle_last_bundle(5, 0, ())
-    assert found.take_progress_report(1) is None, "it knows"
+    assert found.take_progress_report(1) is None, "the consumer knows it"
 
 
 TEXT = "x" * 1000
@@ -222,7 +222,7 @@ def test_unordered_bundles_have_consecutive_numbers() -> None:
     taken = [first, *bundles(barrier)]
     assert [bundle.t_last for bundle in taken] == list(range(len(taken)))
     until = [value for b in taken if b.t_last <= to_deliver for value in values(b)]
-    assert until[:7] == texts(range(1, 8)), "what was held before is in these bundles"
+    assert until[:7] == texts(range(1, 8)), "these bundles include the outputs held before"
     assert [value for bundle in taken for value in values(bundle)] == texts(range(1, 11))
     barrier.record_processed(INFINITY)
     assert barrier.delivered == INFINITY

@@ -80,7 +80,7 @@ def test_epoch_outputs_are_released_only_after_commit() -> None:
     assert bundle.t_last == 1
 
 
-def test_a_chain_that_is_ahead_makes_outputs_of_the_next_epoch() -> None:
+def test_chain_that_is_ahead_makes_outputs_of_the_next_epoch() -> None:
     barrier = epochs()
     connected(barrier)
     for chain, value in ((0, "old"), (1, "old too")):
@@ -101,7 +101,7 @@ def test_a_chain_that_is_ahead_makes_outputs_of_the_next_epoch() -> None:
     assert values(barrier.take_bundle(1)) == ["new"]
 
 
-def test_what_could_not_be_committed_is_pre_committed_with_the_next_epoch() -> None:
+def test_uncommitted_outputs_are_pre_committed_with_the_next_epoch() -> None:
     barrier = epochs()
     connected(barrier)
     fill(barrier, 1, (0, "x"))
@@ -145,7 +145,7 @@ def test_recovery_releases_only_missing_outputs_of_committed_epochs(
         assert values(rest) == ["2x", "2y"]
 
 
-def test_outputs_leave_as_they_were_packed_in_the_order_in_which_they_came() -> None:
+def test_outputs_leave_packed_in_the_order_of_arrival() -> None:
     barrier = epochs()
     connected(barrier)
     for time in (7, 3):

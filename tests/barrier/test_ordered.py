@@ -1,4 +1,4 @@
-"""Ordered barriers: final outputs leave in label order; a recovery loses and repeats none."""
+"""Ordered barriers: final outputs leave in label order; recoveries lose and repeat none."""
 
 from __future__ import annotations
 
@@ -208,10 +208,10 @@ def test_differing_replay_is_detected_with_its_first_label(
     hold(again, *more)
     with pytest.raises(NotDeterministic, match=named):
         run(again, range(1, 9), spoil)
-    assert again.take_bundle(1) is None, "nothing new leaves"
+    assert again.take_bundle(1) is None, "no new output leaves"
 
 
-def test_a_replay_that_lacks_outputs_is_noticed_though_nothing_comes_after_them() -> None:
+def test_replay_without_trailing_outputs_is_detected() -> None:
     first = after_first_run()
     again = replaying(first[0])
     hold(again, ((1, 0), 0, 10, 1))
@@ -225,7 +225,7 @@ def test_a_replay_that_lacks_outputs_is_noticed_though_nothing_comes_after_them(
         again.advance(INFINITY)
 
 
-def test_a_consumer_that_has_fewer_outputs_than_the_snapshot_is_noticed() -> None:
+def test_consumer_behind_the_snapshot_is_detected() -> None:
     first = after_first_run()
     with pytest.raises(DriftlineError):
         replaying(first[0], start=5, checksum=first[1].checksum)
@@ -255,7 +255,7 @@ OLD, NEW = "old", "new"
 
 
 @dataclass
-class Place:
+class DurableState:
     """State that survives crashes: the newest snapshot, and the consumer."""
 
     consumer: MemoryConsumer = field(default_factory=MemoryConsumer)
@@ -293,10 +293,10 @@ runs = st.tuples(st.integers(0, 12), st.integers(0, 4), st.integers(0, 6))
 
 
 @given(before=st.lists(runs, max_size=3), after=st.lists(runs, max_size=4))
-def test_old_outputs_stay_and_new_ones_follow_after_crashes(
+def test_outputs_of_old_code_stay_and_those_of_new_code_follow(
     before: list[tuple[int, int, int]], after: list[tuple[int, int, int]]
 ) -> None:
-    place, until = Place(), 0
+    place, until = DurableState(), 0
     for more, lost, cut in before:
         until = max(place.start - 1, until) + more
         place.run(OLD, until, lost, cut)
@@ -310,9 +310,9 @@ def test_old_outputs_stay_and_new_ones_follow_after_crashes(
     ]
 
 
-def changed(cut: int) -> Place:
+def changed(cut: int) -> DurableState:
     """Run old code up to 10 and new code up to 14; the last snapshot is `cut` before that."""
-    place = Place()
+    place = DurableState()
     place.run(OLD, 10, lost=0, cut=5)
     place.run(NEW, 14, lost=0, cut=cut)
     return place

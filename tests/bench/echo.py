@@ -1,4 +1,4 @@
-"""A system to be measured that only answers, as late as it is told to."""
+"""System under test that returns prepared answers after a fixed delay."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from time import perf_counter
 from driftline.bench.measuring.meter import Arrival
 
 
-class Echo:
-    """A system whose answer to document i is ready `delay_s` after it was handed over."""
+class EchoSystem:
+    """System whose answer to document i is ready `delay_s` after the document was sent."""
 
     def __init__(self, answers: list[list[str]], delay_s: float = 0.0) -> None:
         self.answers = answers

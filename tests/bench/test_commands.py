@@ -1,4 +1,4 @@
-"""The commands of the benchmark: their JSON has one form, and what cannot be is said at once."""
+"""Benchmark commands: the form of their JSON, and errors for unusable arguments."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -18,7 +18,7 @@ Run = Callable[..., Result]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run `driftline bench ...` in a directory of its own; arguments are given as one text."""
+    """Return a function that runs `driftline bench` with arguments given as one text."""
     monkeypatch.chdir(tmp_path)
 
     def run(arguments: str) -> Result:

@@ -1,4 +1,4 @@
-"""Results: medians of runs with their spread, what is compared with what, and wrong runs."""
+"""Results of benchmarks: medians of runs with their spread, comparisons, and failed runs."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from driftline.bench.measuring.load import LoadParameters, Measurements
 from driftline.bench.measuring.loops import System
 from driftline.bench.measuring.meter import RunMeter
 from driftline.bench.systems.cases import FLOOR, MICRO_BATCH, Case, cases
-from tests.bench.echo import Echo
+from tests.bench.echo import EchoSystem
 
 PER_RUN = P99_LATENCIES_MIN // 3
 
@@ -55,11 +55,11 @@ def test_rows_are_compared_by_medians_with_the_rounds_around_them() -> None:
     assert compare_rows([4.0, 9.0], [2.0, 3.0, 1000.0], ratio) == Spread(6.5 / 2.5, 2.0, 3.0)
     for nothing in (compare_rows([], [1.0], ratio), compare_rows([1.0], [0.0], ratio), NO_SPREAD):
         assert str(nothing) == ""
-    assert str(Spread.of([1.0, math.nan, 2.0])) == "", "a run lacks the figure"
+    assert str(Spread.of([1.0, math.nan, 2.0])) == "", "one run lacks the figure"
     assert str(Spread.of([9.996, 33.84, 497.4])) == "33.8 (10.0-497)"
 
 
-def test_a_wrong_run_is_named_by_its_row() -> None:
+def test_failed_run_is_named_by_its_row() -> None:
     case, right = Case("exactly-once", 50, durable=True), {"lost": 0, "duplicated": 0}
     rows = [Row(case, [right] * 3), Row(case, [right, {"lost": 5, "duplicated": 1}, right])]
     report = Results(settings={}, columns_by_title={}, rows=rows, problem_ending="indeed")
@@ -72,7 +72,7 @@ def test_a_wrong_run_is_named_by_its_row() -> None:
 def latencies(
     runs: dict[Case, Sequence[float]], *, count: int = PER_RUN, lost: Case | None = None
 ) -> Results:
-    """The results of runs with latencies from almost 0 to twice the median, which is given."""
+    """Return results of runs whose latencies range from almost 0 to twice the given median."""
     made = []
     for case, medians in runs.items():
         for median_ms in medians:
@@ -95,7 +95,7 @@ RUNS: dict[Case, Sequence[float]] = {
 }
 
 
-def shown(tables: list[Table]) -> list[str]:
+def rendered(tables: list[Table]) -> list[str]:
     out = StringIO()
     Console(file=out, width=140).print(*tables, sep="\n")
     return [" ".join(line.split()) for line in out.getvalue().splitlines() if line.strip()]
@@ -125,7 +125,7 @@ def test_latency_json_has_rows_runs_and_ratios() -> None:
 
 
 def test_the_tables_of_latencies_compare_rows_with_the_same_ends() -> None:
-    lines = shown(latencies(RUNS).tables())
+    lines = rendered(latencies(RUNS).tables())
     assert lines[0] == "Latency in ms at 100 documents a second, 2 nodes"
     assert lines[3:9] == [
         "floor 1.00 (0.80-1.20) 1.50 1.90 1.98 (1.58-2.38) 2.40 0.01",
@@ -157,7 +157,7 @@ def test_the_tables_of_latencies_compare_rows_with_the_same_ends() -> None:
 
 def test_a_row_with_too_few_latencies_has_no_99th_percentile() -> None:
     results = latencies({Case(FLOOR, None): (1.0, 1.0)})
-    lines = shown(results.tables())
+    lines = rendered(results.tables())
     assert lines[3] == "floor 1.00 1.50 1.90 2.00"
     assert "p99 needs 1,500 latencies in a row; here are 1,000" in " ".join(lines)
     written = json.dumps(results.as_json()["floor"])
@@ -168,15 +168,15 @@ def test_a_row_with_too_few_latencies_has_no_99th_percentile() -> None:
 BASE, NONE, OTHER = Case(FLOOR, None), Case("none", None), Case("exactly-once", 50)
 
 
-class Echoes(Setup, frozen=True):
-    """Starts a system that answers at once."""
+class EchoFactory(Setup, frozen=True):
+    """System factory whose systems answer at once."""
 
     started: list[Case]
 
     @contextmanager
     def start(self, case: Case) -> Iterator[System]:
         self.started.append(case)
-        yield Echo([["a"]])
+        yield EchoSystem([["a"]])
 
 
 def measured(system: System, turn: ScheduledRun) -> tuple[int, str]:
@@ -185,7 +185,7 @@ def measured(system: System, turn: ScheduledRun) -> tuple[int, str]:
 
 
 def test_every_turn_has_a_line_and_a_result() -> None:
-    setup = Echoes([("d", "a")], 1, started=[])
+    setup = EchoFactory([("d", "a")], 1, started=[])
     out = StringIO()
     turns = alternating_order([BASE, OTHER], 2)
     rounds = run_rounds(setup, turns, measured, Console(file=out, width=100))

@@ -1,4 +1,4 @@
-"""The load, the loops and the meter: what is measured, and from when on."""
+"""Load, loops and meter: what is measured, and from which moment on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from driftline.bench.measuring.loops import closed_loop, open_loop, poisson_sche
 from driftline.bench.measuring.meter import Arrival, RunMeter, SentDocument, percentiles
 from driftline.engine.errors import InputError
 from driftline.engine.sources.record import Shape
-from tests.bench.echo import Echo
+from tests.bench.echo import EchoSystem
 
 PAGES = Shape()
 
@@ -89,19 +89,19 @@ def test_each_arriving_document_has_a_unique_word() -> None:
     assert len({unique_word(number) for number in range(30_000)}) == 30_000
 
 
-def test_the_open_loop_keeps_its_schedule_although_the_system_is_late() -> None:
-    system = Echo([["a"]] * 20, delay_s=0.05)
+def test_open_loop_keeps_its_schedule_if_the_system_is_slow() -> None:
+    system = EchoSystem([["a"]] * 20, delay_s=0.05)
     result = open_loop(system, RunMeter([1] * 20), [i / 1000 for i in range(20)], settle_s=0.0)
     assert system.sent == list(range(20))
     assert system.in_flight_max > 10, "a closed loop would have waited"
     assert result["latencies"] == 20
     assert result["p50_ms"] >= 50
-    assert result["send_delay_p99_ms"] < 45, "less than the system takes"
+    assert result["send_delay_p99_ms"] < 45, "shorter than the system takes to answer"
     assert (result["lost"], result["duplicated"]) == (0, 0)
 
 
-class Stalling(Echo):
-    """A system that holds its producer up for half a second, after three documents."""
+class StallingSystem(EchoSystem):
+    """System that blocks its producer for half a second, after three documents."""
 
     stalled = False
 
@@ -113,16 +113,16 @@ class Stalling(Echo):
 
 
 def test_latency_includes_the_wait_while_the_producer_stalled() -> None:
-    system = Stalling([["a"]] * 23)
+    system = StallingSystem([["a"]] * 23)
     result = open_loop(system, RunMeter([1] * 23), [i / 100 for i in range(23)], settle_s=0.0)
     assert result["latencies"] == 23
     assert result["max_ms"] >= 450
-    assert result["p50_ms"] >= 300, "most documents were due while it stood still"
+    assert result["p50_ms"] >= 300, "most documents were due during the stall"
     assert result["send_delay_max_ms"] >= 450
 
 
-def test_the_closed_loop_keeps_its_window() -> None:
-    system = Echo([["a", "b"]] * 50, delay_s=0.001)
+def test_closed_loop_keeps_its_window() -> None:
+    system = EchoSystem([["a", "b"]] * 50, delay_s=0.001)
     result = closed_loop(system, RunMeter([2] * 50), window=7, settle_s=0.0)
     assert system.in_flight_max == 7
     assert 0 < result["documents_per_s"] <= 7 / 0.001
@@ -131,12 +131,12 @@ def test_the_closed_loop_keeps_its_window() -> None:
 
 
 def test_closed_loop_times_out_on_missing_outputs() -> None:
-    system = Echo([["a"], [], ["a"]])
+    system = EchoSystem([["a"], [], ["a"]])
     result = closed_loop(system, RunMeter([1] * 3), window=3, patience_s=0.05, settle_s=0.0)
     assert (result["lost"], result["duplicated"]) == (1, 0)
 
 
-def test_a_schedule_is_the_same_for_a_seed_and_has_the_rate() -> None:
+def test_schedule_follows_from_seed_and_rate() -> None:
     schedule = poisson_schedule(4000, rate=50, seed=3)
     assert schedule == poisson_schedule(4000, rate=50, seed=3) == sorted(schedule)
     assert schedule != poisson_schedule(4000, rate=50, seed=4)
@@ -176,7 +176,7 @@ def test_meter_reports_latency_loss_and_duplicates_per_document() -> None:
     "batches",
     [[["a", "b"], ["a"]], [["a"], ["a"], ["b"]], [["a", "a", "b"]], [["b"], ["a", "b"]]],
 )
-def test_an_output_that_comes_again_is_counted_before_and_after_completion(
+def test_duplicate_output_is_counted_before_and_after_completion(
     batches: list[list[str]],
 ) -> None:
     meter = sent(RunMeter([2]))
@@ -186,7 +186,7 @@ def test_an_output_that_comes_again_is_counted_before_and_after_completion(
     meter.validate()
 
 
-def test_a_duplicate_does_not_stand_in_for_a_lost_output() -> None:
+def test_duplicate_does_not_replace_a_lost_output() -> None:
     meter = sent(RunMeter([2]))
     meter.record_arrival(0, ["a"], 1.0)
     meter.record_arrival(0, ["a"], 1.0)

@@ -1,4 +1,4 @@
-"""What the bench does with what Spark sends; Spark itself is tested in tests/pipeline."""
+"""Results of Spark in the benchmark; tests/pipeline tests Spark itself."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from driftline.engine.wire.codec import pack
 DOCUMENTS = [("d0", "a b"), ("d1", "b")]
 
 
-class Fake:
-    """A query that says what a test wants."""
+class FakeQuery:
+    """Query that sends the messages of a test."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -30,29 +30,29 @@ class Fake:
 
     def batch(self, number: int, *changes: tuple[str, str]) -> list[Arrival]:
         outputs = [pack((word, document, (0,), 1)) for word, document in changes]
-        return self.says((number, outputs))
+        return self.send((number, outputs))
 
-    def says(self, message: object) -> list[Arrival]:
+    def send(self, message: object) -> list[Arrival]:
         self.socket.send(pack(message))
         self.system.wait(5000)
         return self.system.receive()
 
 
 @pytest.fixture
-def fake(tmp_path: Path) -> Iterator[Fake]:
-    fake = Fake(tmp_path)
+def fake(tmp_path: Path) -> Iterator[FakeQuery]:
+    fake = FakeQuery(tmp_path)
     yield fake
     fake.system.close()
     fake.context.destroy(linger=0)
 
 
-def test_redelivered_batch_is_dropped(fake: Fake) -> None:
+def test_redelivered_batch_is_dropped(fake: FakeQuery) -> None:
     assert fake.batch(0, ("a", "d0"))
     assert fake.batch(1, ("b", "d0"))
     assert fake.batch(1, ("b", "d0")) == []
     assert fake.batch(2, ("b", "d1"))
 
 
-def test_error_of_spark_is_raised_as_unavailable(fake: Fake) -> None:
+def test_error_of_spark_is_raised_as_unavailable(fake: FakeQuery) -> None:
     with pytest.raises(Unavailable, match="no such trigger"):
-        fake.says("no such trigger")
+        fake.send("no such trigger")

@@ -1,4 +1,4 @@
-"""`driftline bench service`: the load over HTTP, the peers, and wrong answers."""
+"""`driftline bench service`: load over HTTP, the peers, and wrong answers."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_wrong_answer_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.soak
 @pytest.mark.skipif(find_spec("locust") is None, reason="locust is not installed")
 def test_users_of_locust_find_what_they_put(here: Path) -> None:
-    for seconds in (10, 60):  # a slow machine needs more of them
+    for seconds in (10, 60):  # a slow machine needs more time
         done = run(f"--documents 20 --locust 9 --seconds {seconds} --json s.json")
         assert done.exit_code == 0, done.output
         found = json.loads((here / "s.json").read_text())
@@ -127,7 +127,7 @@ SLOW_S = 0.2
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Searches take long; the document "lost" is never found, "bad" is refused."""
+    """HTTP handler with slow searches; it never finds the document "lost" and rejects "bad"."""
 
     protocol_version = "HTTP/1.1"
 
@@ -183,7 +183,7 @@ def test_requests_start_on_schedule_and_errors_are_counted(url: str) -> None:
     latencies = observed.queries["term"]
     assert len(latencies) == 20
     assert min(latencies) >= 1000 * SLOW_S
-    assert max(latencies) < 20 * 1000 * SLOW_S / 2, "none has waited for the others"
+    assert max(latencies) < 20 * 1000 * SLOW_S / 2, "no request has waited for another"
 
 
 def test_fill_fails_if_a_document_was_not_acknowledged(url: str) -> None:
@@ -221,8 +221,8 @@ def test_peer_answers_every_kind_of_query(
     assert set(peer.open_searcher()(DrawnQuery(kind, words))) == expected
 
 
-class Slow:
-    """A peer whose every commit takes 30 ms, and which finds all but the document 7."""
+class SlowPeer:
+    """Peer whose commits take 30 ms each; it finds all documents except number 7."""
 
     def __init__(self, every_s: float) -> None:
         self.commit_every_s = every_s
@@ -234,7 +234,7 @@ class Slow:
         self.sizes.append(len(documents))
         self._words.update((text, id) for id, text in documents if id != "7")
 
-    def open_searcher(self) -> Slow:
+    def open_searcher(self) -> SlowPeer:
         return self
 
     def __call__(self, query: DrawnQuery) -> list[str]:
@@ -250,8 +250,8 @@ def load_of(count: int, every_s: float) -> Load:
 
 
 def test_freshness_includes_waiting_for_earlier_commits() -> None:
-    """No coordinated omission: 20 documents in 0.1 s, of which each takes 30 ms."""
-    peer = Slow(0.0)
+    """No coordinated omission: 20 documents arrive in 0.1 s, and each commit takes 30 ms."""
+    peer = SlowPeer(0.0)
     observed = observe(peer, load_of(20, 0.005))
     assert peer.sizes == [1] * 20
     assert observed.errors == {"not found": 1}

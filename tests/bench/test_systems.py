@@ -1,4 +1,4 @@
-"""The floor does the whole job; with durable ends nothing arrives that is not on the disk."""
+"""The floor does the complete job; with durable ends, outputs arrive only once they are on disk."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def all_changes(floor: FloorProcesses, records: int) -> list[Changes]:
     return found
 
 
-def test_the_changes_are_those_of_a_plain_index() -> None:
+def test_changes_equal_those_of_a_plain_index() -> None:
     documents = some_documents(60)
     with FloorProcesses(documents, workers=2) as floor:
         for number in range(len(documents)):
@@ -78,7 +78,7 @@ def test_the_changes_are_those_of_a_plain_index() -> None:
         for word, length in zip(words, news, strict=True):
             lengths[word].append(length)
     for word, seen in lengths.items():
-        # One owner, so one order of documents per word, whichever it is: each length once.
+        # Each word has one owner, so one order of its documents: each length occurs once.
         assert seen == list(range(1, 1 + sum(word == other for other, _, _ in postings)))
 
 
@@ -93,8 +93,8 @@ def test_workers_that_do_not_start_raise_unavailable(
 DOCUMENTS = some_documents(40)
 
 
-class Watched:
-    """A system whose arrivals are compared with the files as soon as they are told."""
+class CheckedSystem:
+    """System whose arrivals are compared with the files at once."""
 
     def __init__(self, system: DurableFloor | Engine) -> None:
         self.system = system
@@ -117,7 +117,7 @@ class Watched:
 
 
 def stored_in(system: DurableFloor | Engine) -> set[tuple[str, object]]:
-    """(document, word) of all outputs in the files; the last line may be torn."""
+    """Return (document, word) of all outputs in the files; the last line may be incomplete."""
     if isinstance(system, DurableFloor):
         return {
             (document, word)
@@ -148,7 +148,7 @@ def test_outputs_are_on_disk_before_they_arrive(case: Case) -> None:
     meter = RunMeter(expected_outputs(DOCUMENTS))
     with Setup(DOCUMENTS, 2).start(case) as system:
         assert isinstance(system, DurableFloor | Engine)
-        watched = Watched(system)
+        watched = CheckedSystem(system)
         checked: System = watched
         schedule = [number / 100 for number in range(len(DOCUMENTS))]
         result = open_loop(checked, meter, schedule, patience_s=20.0)
@@ -166,7 +166,7 @@ def test_source_yields_a_record_only_after_it_is_durable(tmp_path: Path) -> None
     source.receive("p", 1, "a")
     records = source.read(1)
     assert next(records) is None
-    assert source.advance_to(100) <= 7, "the record that waits has this time"
+    assert source.advance_to(100) <= 7, "the waiting record has this time"
     group = source.next_group()
     assert group is not None
     log.write(group)

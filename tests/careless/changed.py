@@ -1,11 +1,11 @@
-"""Flows whose functions change what they have put, what they are given and what they return."""
+"""Flows whose functions change stored values, arguments and results."""
 
 from collections.abc import Iterator
 
 from driftline import Context, Flow, ListState, MapState, ReducingState, ValueState
 from tests.careless.records import Record, words
 
-# Values in states that are changed ------------------------------------------------------------
+# Changed values in states -----------------------------------------------------------------------
 
 
 def count(
@@ -15,7 +15,7 @@ def count(
     found["n"] += 1
     state.set(found)
     yield element[0], found["n"]
-    found["n"] = -1  # in vain: it has been put
+    found["n"] = -1  # without effect: it is already stored
 
 
 def gather(record: Record, state: ValueState[list[object]]) -> tuple[object, object]:
@@ -81,7 +81,7 @@ mutable_fold.source("records").key_by("key").scan(
 ).sink()
 
 
-# Arguments and outputs that are changed -------------------------------------------------------
+# Changed arguments and outputs ------------------------------------------------------------------
 
 
 def shout(record: Record, number: ReducingState[int]) -> Record:
@@ -91,7 +91,7 @@ def shout(record: Record, number: ReducingState[int]) -> Record:
 
 
 def picky_shout(record: Record, number: ReducingState[int]) -> Record:
-    """Changes its argument before it raises, in some orders only."""
+    """Change the argument before raising, in some orders only."""
     shout(record, number)
     if number.get(0) % 3 == 0:
         raise ValueError(f"an awkward number: {record['number']}, {record['text']}")
@@ -137,7 +137,7 @@ changed_by_key.source("records").key_by(lambda record: record.pop("key")).scan(
 
 
 def growing(record: Record) -> Iterator[dict[str, object]]:
-    """Yields the same dict again and again, and clears it in the end."""
+    """Yield the same dict repeatedly, and clear it at the end."""
     found: dict[str, object] = {"key": record["key"]}
     for word in str(record["text"]).split():
         found[word] = record["id"]

@@ -1,4 +1,4 @@
-"""Flows as people write them: functions that are deterministic, and not careful."""
+"""Flows as users write them: functions are deterministic, but not careful."""
 
 ALL = {
     "mutable_value": "tests.careless.changed:mutable_value",
@@ -24,4 +24,4 @@ ALL = {
     "prices": "tests.careless.odd_types:prices",
     "yielded": "tests.careless.changed:yielded",
 }
-"""Where each flow is, by its name."""
+"""Module of each flow, by name."""

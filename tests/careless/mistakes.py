@@ -1,4 +1,4 @@
-"""Flows with mistakes: exits, the order of a set, iterations that end early, misuse of states."""
+"""Flows with mistakes: exits, the order of a set, early ends of iteration, misuse of states."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -7,7 +7,7 @@ from typing import Any
 from driftline import Flow, ListState, MapState, ReducingState, ValueState
 from tests.careless.records import Record
 
-# Functions that leave, and outputs of another length than was said ----------------------------
+# Functions that exit, and outputs of another length than declared -------------------------------
 
 
 def leave(record: Record, number: ReducingState[int]) -> Record:
@@ -34,7 +34,7 @@ fields.source("records").flat_map(split, name="split", fields=("a", "b", "c")).k
 ).sink()
 
 
-# A set has an order of its own ----------------------------------------------------------------
+# The order of a set ------------------------------------------------------------------------------
 
 
 def different_words(record: Record) -> Iterator[tuple[str, str]]:
@@ -54,11 +54,11 @@ sets.source("records").flat_map(different_words, name="words").key_by(0).scan(
 ).sink()
 
 
-# What the language itself makes easy to get wrong ---------------------------------------------
+# Mistakes that the language invites -------------------------------------------------------------
 
 
 def first_long(record: Record) -> str:
-    """Raises StopIteration where there is none, which ends whoever goes through a `map`."""
+    """Raise StopIteration if there is none, which would silently end an iteration over a `map`."""
     return next(word for word in str(record["text"]).split() if len(word) > 3)
 
 
@@ -77,7 +77,7 @@ stop_iteration.source("records").filter(
 
 
 def misuse(record: Record, seen: ListState[Any], by_word: MapState[Any, Any]) -> object:
-    """Slices, iterators that outlive a change, mistakes whose texts name the types."""
+    """Use slices, iterators across a change, and operations whose error texts name the types."""
     number = len(seen)
     before = iter(seen)
     seen.append({"n": record["id"]} if number > 3 else record["id"])
@@ -104,7 +104,7 @@ misused.source("records").key_by("key").scan(
 
 
 def deepen(record: Record, number: ReducingState[int]) -> object:
-    """Deeper than anything can travel, and even be shown."""
+    """Return a value that is too deep to be encoded, or even printed."""
     if number.add(1) % 8:
         return record["key"]
     deep: object = number.get(0)

@@ -1,4 +1,4 @@
-"""Flows whose functions use types that do not travel as they are, or that are told apart badly."""
+"""Flows whose functions use types that encoding changes, or that compare as equal."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -34,11 +34,11 @@ class Text(str):
     pass
 
 
-# Types that do not travel as they are ---------------------------------------------------------
+# Types that encoding changes --------------------------------------------------------------------
 
 
 def typed(record: Record) -> Sequence[object]:
-    """Another type for each record; some cannot travel."""
+    """Return another type for each record; some cannot be encoded."""
     number = record["id"]
     assert isinstance(number, int)
     deep: object = number
@@ -65,7 +65,7 @@ def remember(
     state: ValueState[object],
     by_kind: MapState[object, object],
 ) -> Iterator[object]:
-    """Keeps types of all kinds, and shows the types that it finds."""
+    """Store types of all kinds, and return the types found in the states."""
     found = state.get()
     text = [type(found).__name__, *(type(kind).__name__ for kind in by_kind)]
     number = len(by_kind) + len(str(element[-1]))
@@ -97,7 +97,7 @@ odd_keys.source("records").map(typed, name="typed").key_by(odd_key).process(
 ).sink()
 
 
-# Keys that Python takes for equal -------------------------------------------------------------
+# Keys that Python considers equal ---------------------------------------------------------------
 
 EQUAL = (5, 5.0, 1, True, 1.0, 0, False, 0.0, -0.0, (1, "a"), (True, "a"), ["no key"])
 
@@ -119,18 +119,18 @@ equal_keys.source("records").map(lambda r: (r["id"], len(r["text"])), name="size
     equal_key
 ).process(count_by_key, MapState[object, int]("counts"), name="count").sink()
 
-# What functions of one segment hand to each other ---------------------------------------------
+# Values passed between functions of one segment -------------------------------------------------
 
 
 @dataclass
 class Silent:
-    """Looks the same whatever is in it."""
+    """Value with the same repr whatever it contains."""
 
     number: int = field(repr=False, compare=False)
 
 
 class AnyCase(str):
-    """A text with an equality of its own."""
+    """Text with its own equality."""
 
     __slots__ = ()
 
@@ -145,7 +145,7 @@ class AnyCase(str):
 
 
 def in_any_form(element: tuple[str, object], total: ReducingState[int]) -> object:
-    """Another type for each number: that of a late element's successor changes."""
+    """Return another type for each number; a late element changes the next output's type."""
     number = total.add(1)
     forms: list[object] = [
         [number // 7],
@@ -196,7 +196,7 @@ any_case.source("records").flat_map(
 
 
 def quote(element: tuple[str, Any], book: MapState[object, int]) -> object:
-    """Prices come as 5 and as 5.0, and are taken off again."""
+    """Store prices such as 5 and 5.0, and delete them again."""
     word, number = element
     price = [number % 4, float(number % 4), -0.0, bool(number % 2), (number % 2, 1.0)][number % 5]
     if price in book and len(word) % 2:

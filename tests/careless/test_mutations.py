@@ -1,4 +1,4 @@
-"""What protects users from their own functions is needed: a seed finds what goes wrong without."""
+"""Each protection of users from their own functions is needed: a seed fails without it."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ SEEDS_MAX = 200
 Mutation = Callable[[], AbstractContextManager[object]]
 
 
-def values_are_kept_as_they_are_put() -> AbstractContextManager[object]:
-    """A state keeps a dict that the function goes on to change."""
+def values_are_stored_without_a_copy() -> AbstractContextManager[object]:
+    """Let a state keep a dict that the function changes later."""
     return patch.object(driftline.engine.operators.keyed, "can_stay_unfrozen", lambda *_: True)
 
 
-def arguments_are_kept_as_they_were_given() -> AbstractContextManager[object]:
-    """What is applied again is what the function has changed."""
+def arguments_are_kept_without_a_copy() -> AbstractContextManager[object]:
+    """Apply elements again with arguments that the function has changed."""
     return patch.object(driftline.engine.operators.keyed, "freeze_arguments", lambda values: values)
 
 
-def results_are_kept_as_they_were_sent() -> AbstractContextManager[object]:
-    """What is taken back is what the next function has changed."""
+def results_are_kept_without_a_copy() -> AbstractContextManager[object]:
+    """Retract outputs that the next function has changed."""
     return patch.object(
         driftline.engine.operators.keyed,
         "freeze_outputs",
@@ -39,13 +39,13 @@ def results_are_kept_as_they_were_sent() -> AbstractContextManager[object]:
     )
 
 
-def branches_share_what_they_get() -> AbstractContextManager[object]:
-    """A branch sees what another one has changed."""
+def branches_share_their_elements() -> AbstractContextManager[object]:
+    """Let branches see each other's changes."""
     return patch.object(driftline.engine.operators.steps, "copy_outputs", lambda values: values)
 
 
-def keys_are_those_of_what_leaves() -> AbstractContextManager[object]:
-    """The key is that of the element before it travels, and its function may change it."""
+def keys_are_computed_before_encoding() -> AbstractContextManager[object]:
+    """Compute the key before the element is encoded; the key function may change the element."""
 
     def mutated(self: Shuffle, values: list[object]) -> list[int]:
         return self.owners.owners_of(list(map(self.key, values)))
@@ -54,12 +54,12 @@ def keys_are_those_of_what_leaves() -> AbstractContextManager[object]:
 
 
 CASES: list[tuple[Mutation, str]] = [
-    (values_are_kept_as_they_are_put, "mutable_value"),
-    (values_are_kept_as_they_are_put, "types"),
-    (arguments_are_kept_as_they_were_given, "changed_argument"),
-    (results_are_kept_as_they_were_sent, "changed_and_raised"),
-    (branches_share_what_they_get, "branches"),
-    (keys_are_those_of_what_leaves, "changed_by_key"),
+    (values_are_stored_without_a_copy, "mutable_value"),
+    (values_are_stored_without_a_copy, "types"),
+    (arguments_are_kept_without_a_copy, "changed_argument"),
+    (results_are_kept_without_a_copy, "changed_and_raised"),
+    (branches_share_their_elements, "branches"),
+    (keys_are_computed_before_encoding, "changed_by_key"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Functions that are not careful, on real processes that are killed: equal to the reference."""
+"""Careless functions in real processes that are killed: outputs equal the reference."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ CASES = [
     ("odd_keys", "3", "buffered"),
     ("sets", "2", "speculative"),
 ]
-"""A mutated state, equal keys of different types, and the order of a set. The simulation also runs
-the other flows."""
+"""A mutated state, equal keys of different types, and the order of a set.
+
+The simulation also runs the other flows.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -31,9 +33,9 @@ def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def driftline_run(flow: str, documents: Path, output: Path, *options: str) -> list[str]:
-    """The output of a run, dead letters included, merged by label.
+    """Return the output of a run, with dead letters, merged by label.
 
-    The reference has a process of its own, too: in the test's, sets have another order.
+    The reference runs in its own process, too: sets have another order in the test's process.
     """
     arguments = "--input", documents, "--output", output, "--on-error", "dead-letter"
     done = driftline("run", ALL[flow], *arguments, *options)
@@ -43,7 +45,7 @@ def driftline_run(flow: str, documents: Path, output: Path, *options: str) -> li
 
 
 @pytest.mark.parametrize(("flow", "nodes", "ordering"), CASES)
-def test_a_run_with_kills_gives_what_the_reference_gives(
+def test_run_with_kills_equals_the_reference(
     documents: Path, tmp_path: Path, flow: str, nodes: str, ordering: str
 ) -> None:
     wanted = driftline_run(flow, documents, tmp_path / "reference", "--reference")

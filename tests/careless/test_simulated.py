@@ -1,4 +1,4 @@
-"""Functions that are not careful give the same on nodes as in the reference, whatever fails."""
+"""Careless functions have the same outputs on nodes as in the reference, under all faults."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random records for the examples: few keys, so that much meets at the same one."""
+"""Random records for the examples, with few keys, so that many elements meet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ COUNT = 40
 
 
 def records(name: str, chance: Random) -> list[list[Record]]:
-    """The records of each source of an example."""
+    """Draw the records of each source of an example."""
     count = 12 if name == "topk" else COUNT
     return [[make(chance, number) for number in range(count)] for make in _MAKERS[name]]
 

@@ -1,4 +1,4 @@
-"""The examples give what they say, in the reference, on nodes that fail, and as commands."""
+"""Examples have the documented outputs: in the reference, on failing nodes, and as commands."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ def load(name: str) -> Flow:
 
 
 def outputs(name: str, *inputs: Sequence[Record]) -> list[tuple[str, object]]:
-    """(sink, value) of each output, in label order."""
+    """Return (sink, value) of each output, in label order."""
     flow = load(name)
     return [(flow.sinks[item.sink].name, item.value) for item in run_reference(flow, inputs)]
 
 
 def driftline(folder: Path, *arguments: str) -> None:
-    """Run the command in a folder; it must succeed."""
+    """Run the command in a folder, and check that it succeeds."""
     done = subprocess.run(
         [sys.executable, "-m", "driftline", *arguments],
         cwd=folder,
@@ -54,7 +54,7 @@ def write(path: Path, rows: Sequence[Record]) -> str:
     return path.name
 
 
-# What each gives --------------------------------------------------------------------------------
+# What each example does --------------------------------------------------------------------------
 
 
 def visit(user: str, at: int, page: str = "/") -> Record:
@@ -62,7 +62,7 @@ def visit(user: str, at: int, page: str = "/") -> Record:
 
 
 def row(key: str, start: int, end: int, **aggregates: object) -> Record:
-    """The row of a window; `start` and `end` in seconds."""
+    """Return the row of a window; `start` and `end` in seconds."""
     start_text, end_text = (
         f"{datetime.fromtimestamp(at, UTC):%Y-%m-%dT%H:%M:%SZ}" for at in (start, end)
     )
@@ -134,7 +134,7 @@ def test_sensor_that_is_silent_for_five_minutes_raises_one_alert() -> None:
 
 
 def clock(minute: int, second: int = 0) -> str:
-    """A time on one day."""
+    """Return a time on one day."""
     return f"2026-03-01T{12 + minute // 60}:{minute % 60:02}:{second:02}Z"
 
 
@@ -223,7 +223,7 @@ def test_large_payment_soon_after_a_small_one_raises_an_alert() -> None:
         payment("c-1", 1070, 1),
         payment("c-1", 1071, 2),
         payment("c-1", 1071, 80_000),  # after two small ones: one alert
-        payment("c-1", 1069, 90_000),  # was before the small ones
+        payment("c-1", 1069, 90_000),  # before the small ones
     ]
     assert outputs("fraud", payments) == [("alerts", payments[4]), ("alerts", payments[8])]
 
@@ -284,10 +284,10 @@ def test_outputs_equal_the_reference_when_nodes_crash(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_command_in_the_docstring_runs_the_records_in_the_docstring(
+def test_command_of_the_docstring_runs_its_records(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of them on nodes, as users start it; the others in the reference interpreter."""
+    """One example runs on nodes, as users start it; the others run in the reference interpreter."""
     monkeypatch.chdir(tmp_path)
     text = (EXAMPLES / f"{name}.py").read_text()
     shown: list[Record] = [json.loads(row) for row in re.findall(r"^    (\{.*\})", text, re.M)]

@@ -140,7 +140,7 @@ def q2(market: Market) -> Stream[Event]:
 
 
 def q3(market: Market) -> Stream[Event]:
-    """Local items: who sells in three states in category 10.
+    """Return local items: sellers from three states, in category 10.
 
     Nexmark joins without a limit in time; here the limit is longer than any run.
     """
@@ -187,7 +187,7 @@ def q7(market: Market) -> Stream[Event]:
 
 
 def q8(market: Market) -> Stream[Event]:
-    """New users: who opened an auction in the same 10 seconds in which they registered."""
+    """New users: persons who opened an auction in the same 10 seconds in which they registered."""
 
     def new_sellers(row: Event) -> Iterator[Event]:
         if {event["kind"] for event in row["values"]} == {"person", "auction"}:

@@ -1,4 +1,4 @@
-"""The operations that the paper takes for its examples, and their inputs."""
+"""The operations that the paper uses as examples, and their inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Records = list[tuple[int, object]]
 
 LEFT: Records = [(1, "a"), (5, "c")]
 RIGHT: Records = [(3, "b")]
-"""Two asynchronous input channels: "a" and "c" come on one, "b" on the other."""
+"""Two asynchronous input channels: "a" and "c" arrive on one, "b" on the other."""
 
 
 def concatenation(arrived: list[str] | None = None) -> Flow:

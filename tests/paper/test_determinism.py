@@ -20,7 +20,7 @@ def test_an_output_is_released_before_a_snapshot_is_taken() -> None:
     assert room.heard(Prepare) == []
     two_phase = Room(concatenation(), [LEFT, RIGHT], mode="two-phase", interval=99.0)
     two_phase.run(lambda: bool(two_phase.values))
-    assert two_phase.heard(Committed), "the opponent has to wait for its commit"
+    assert two_phase.heard(Committed), "the comparison policy has to wait for its commit"
 
 
 def test_nondeterministic_operation_is_detected() -> None:
@@ -45,7 +45,7 @@ def test_nondeterministic_operation_is_detected() -> None:
     assert "label [" in room.master.coordinator.error
 
 
-def test_a_total_order_is_defined_by_the_labels() -> None:
+def test_labels_define_a_total_order() -> None:
     """Section V: "x1 < x2 <=> t(x1) < t(x2)": different outputs have different labels, in order."""
     flow = Flow("labels")
     words = flow.source("in").flat_map(str.split, name="words")

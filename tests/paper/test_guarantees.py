@@ -1,4 +1,4 @@
-"""Sections I to III: what goes wrong without an order, and what the guarantees mean."""
+"""Sections I to III: problems without an order, and what the guarantees mean."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_after_a_and_ab_the_next_output_is_abc_though_the_replay_races(seeds: ra
         room.run(room.stopped)
         assert room.values == ["a", "ab", "abc"]
         raced += "a" not in arrived[: arrived.index("b")]
-    assert raced, "in no replay b came before a: the test shows nothing"
+    assert raced, "b preceded a in no replay: the test shows nothing"
 
 
 def test_unordered_replay_may_contradict_delivered_outputs() -> None:
@@ -51,7 +51,7 @@ def test_unordered_replay_may_contradict_delivered_outputs() -> None:
         room.run(room.stopped)
         found.append(room.values)
     contradictions = [v for v in found if v[:2] == consistent[:2] and set(v) - set(consistent)]
-    assert contradictions, "the simple replay is not told apart from a consistent one"
+    assert contradictions, "the simple replay is not distinguished from a consistent one"
 
 
 # III Formal model -----------------------------------------------------------------------------
@@ -108,7 +108,7 @@ def test_at_least_once_is_equivalent_to_duplicated_input() -> None:
         last = max(room.values, key=lambda text: len(str(text)))
         assert set(str(last).split()) == {str(time) for time, _ in left}
         repeated += len(room.values) > len(left)
-    assert repeated, "nothing was ever repeated"
+    assert repeated, "no element was repeated"
 
 
 def test_concatenation_does_not_commute() -> None:
@@ -136,5 +136,5 @@ def test_repeated_runs_on_the_same_data_produce_the_same_results() -> None:
         room.run(room.stopped)
         outcomes.add(tuple(map(repr, room.items)))
         dialogues.add(len(room.said))
-    assert len(dialogues) > 6, "all runs went the same way"
+    assert len(dialogues) > 6, "all runs had the same order"
     assert outcomes == {tuple(map(repr, interpret(concatenation(), [left, right])))}

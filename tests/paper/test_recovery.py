@@ -9,7 +9,7 @@ from tests.room import Room
 
 
 def recovering() -> tuple[Room, int]:
-    """A room in which a node has just failed, and how much was said before."""
+    """Return a room in which a node has just failed, and the number of messages before."""
     left: Records = [(time, f"l{time}") for time in range(1, 40)]
     room = Room(concatenation(), [left, []], seed=9, window=2)
     room.run(lambda: room.state is not None and bool(room.state.snapshots) and len(room.values) > 5)

@@ -10,7 +10,7 @@ from tests.room import Room
 
 
 def snapshot_in_progress() -> Room:
-    """Stopped where the coordinator has just decided that a snapshot should be taken."""
+    """Return a room in which the coordinator has just decided to take a snapshot."""
     left: Records = [(time, f"l{time}") for time in range(1, 40)]
     room = Room(concatenation(), [left, []], seed=5, window=2)
     room.run(lambda: bool(room.heard(Prepare)))

@@ -16,7 +16,7 @@ def test_each_element_is_saved_before_it_may_influence_others() -> None:
     records: Records = [(time, f"r{time}") for time in range(1, 40)]
     room = Room(concatenation(), [records, []], mode="strong-productions", window=20)
     room.held_disks.update(room.nodes)
-    for name in room.nodes:  # but for what there is to load
+    for name in room.nodes:  # except the load of the initial state
         room.run(lambda name=name: bool(room.jobs.get(name)))  # type: ignore[misc]
         room._execute_job(name)
     room.run(lambda: all(room.jobs[name] for name in room.nodes))
@@ -73,4 +73,4 @@ def test_recovery_resends_saved_records_and_drops_processed_ones(victim: str) ->
         assert all(longest.startswith(str(value)) for value in room.values)
         frames = [m.id for _, who, _, m in room.heard(Frame) if who in room.nodes and m.id]  # type: ignore[attr-defined]
         again += len(frames) - len(set(frames))
-    assert again or victim == "consumer", "nothing was ever sent again"
+    assert again or victim == "consumer", "no frame was sent again"

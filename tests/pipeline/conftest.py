@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process: to start one takes seconds."""
+"""One Spark session for all tests of a process, as its start takes seconds."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 QUICK = {
-    "spark.driver.extraJavaOptions": " ".join(FRUGAL_JVM_OPTIONS),  # what is short is not optimised
+    # short jobs are not worth optimising
+    "spark.driver.extraJavaOptions": " ".join(FRUGAL_JVM_OPTIONS),
     "spark.sql.shuffle.partitions": "4",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",

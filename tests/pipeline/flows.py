@@ -17,8 +17,8 @@ Element = tuple[str, str, int]
 
 
 @dataclass(frozen=True)
-class Small:
-    """A small flow: the steps after its source, and the records of one source or two."""
+class SmallFlow:
+    """Small flow: the steps after its source, and the records of one or two sources."""
 
     steps: tuple[str, ...]
     records: tuple[Element, ...]
@@ -64,8 +64,8 @@ def _fail(element: Element, seen: ReducingState[int]) -> Element:
     return element
 
 
-def build(smalls: list[Small]) -> Flow:
-    """One flow of several small ones, each with sources and sinks of its own."""
+def build(smalls: list[SmallFlow]) -> Flow:
+    """Build one flow of several small ones, each with its own sources and sinks."""
     flow = Flow("small ones", groups=16)
     for number, small in enumerate(smalls):
         stream: Stream[Element] = flow.source(f"records-{number}").map(_element)
@@ -104,8 +104,8 @@ def build(smalls: list[Small]) -> Flow:
     return flow.validate()
 
 
-def inputs(smalls: list[Small]) -> list[list[object]]:
-    """The records of each source of the flow that `build` makes."""
+def inputs(smalls: list[SmallFlow]) -> list[list[object]]:
+    """Return the records of each source of the flow that `build` returns."""
     found: list[list[object]] = []
     for small in smalls:
         found.append(list(small.records))
@@ -131,11 +131,11 @@ _elements = st.lists(
 ).map(tuple)
 
 
-def smalls() -> st.SearchStrategy[Small]:
-    """Small flows; at most one of their steps joins another source."""
+def smalls() -> st.SearchStrategy[SmallFlow]:
+    """Draw small flows; at most one of their steps joins another source."""
     steps = st.tuples(
         st.lists(st.sampled_from(_STEPS), max_size=3),
         st.lists(st.just("join"), max_size=1),
         st.lists(st.sampled_from(_STEPS), max_size=2),
     ).map(lambda found: tuple(step for some in found for step in some))
-    return st.builds(Small, steps, _elements, _elements)
+    return st.builds(SmallFlow, steps, _elements, _elements)

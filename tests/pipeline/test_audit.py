@@ -1,4 +1,4 @@
-"""The audit names what is wrong with a consumer's outputs, and nothing else."""
+"""The audit reports all differences of a consumer's outputs, and nothing else."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 
 FOUND = records(Random(5), 60, 0)
 
-run = partial(run_on_spark, partitions=3)  # by default there are more: a task for each
+run = partial(run_on_spark, partitions=3)  # the default is more: one per task
 audit = partial(audit_outputs, partitions=3)
 
 
 def bundles(flow: Flow, count: int = 3) -> list[Bundle]:
-    """What one barrier delivers of FOUND, in some bundles."""
+    """Return FOUND as one barrier delivers it, in several bundles."""
     items = list(run_reference(flow, [FOUND], dead_letters=True))
     times = sorted({item.label[0] for item in items})
     made = []
@@ -65,7 +65,7 @@ def bundles(flow: Flow, count: int = 3) -> list[Bundle]:
 
 
 def lines_of(flow: Flow, directory: Path) -> Path:
-    """The outputs of FOUND as a run on one node leaves them. Returns the file of the first sink."""
+    """Write FOUND as a run on one node does; return the file of the first sink."""
     consumer = JsonLinesConsumer(directory, "barrier-0", flow, "test")
     for bundle in bundles(flow):
         consumer.deliver(bundle)
@@ -73,7 +73,7 @@ def lines_of(flow: Flow, directory: Path) -> Path:
     return consumer.paths[0]
 
 
-def of(spark: SparkSession, flow: Flow, directory: Path) -> AuditReport:
+def audit_of(spark: SparkSession, flow: Flow, directory: Path) -> AuditReport:
     source = ListSource(FOUND)
     return audit(flow, spark, [source], [directory], dead_letters=True)
 
@@ -81,13 +81,13 @@ def of(spark: SparkSession, flow: Flow, directory: Path) -> AuditReport:
 def test_audit_of_delivered_outputs_is_clean(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow("driftline.simulation.scenarios.flows:failing")
     lines_of(flow, tmp_path)
-    report = of(spark, flow, tmp_path)
+    report = audit_of(spark, flow, tmp_path)
     assert report.is_clean
     assert report.items == len(list(run_reference(flow, [FOUND], dead_letters=True)))
 
 
 def damaged(lines: list[str]) -> tuple[list[str], set[tuple[str, Label]]]:
-    """The lines with one damage of each kind, and the findings: (kind, label)."""
+    """Return the lines with one damage of each kind, and the findings: (kind, label)."""
     labels = [tuple(json.loads(line)["t"]) for line in lines]
     found = list(lines)
     found[20], found[21] = lines[21], lines[20]
@@ -106,15 +106,15 @@ def damaged(lines: list[str]) -> tuple[list[str], set[tuple[str, Label]]]:
     }
 
 
-def test_each_kind_of_damage_is_named(
+def test_each_kind_of_damage_is_reported(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", 64)  # the file has many pieces
+    monkeypatch.setattr(splits_module, "SPLIT_BYTES_MIN", 64)  # the file is read in many pieces
     flow = load_flow("driftline.simulation.scenarios.flows:concatenation")
     path = lines_of(flow, tmp_path)
     lines, expected = damaged(path.read_text().splitlines(keepends=True))
     path.write_text("".join(lines))
-    report = of(spark, flow, tmp_path)
+    report = audit_of(spark, flow, tmp_path)
     assert {(finding.kind, finding.label) for finding in report.examples} == expected
     assert {kind: count for kind, count in report.counts.items() if count} == {
         "missing": 2,
@@ -130,7 +130,7 @@ def test_lmdb_outputs_are_audited(spark: SparkSession, tmp_path: Path) -> None:
     for bundle in bundles(flow):
         consumer.deliver(bundle)
     consumer.close()
-    assert of(spark, flow, tmp_path / "lmdb").is_clean
+    assert audit_of(spark, flow, tmp_path / "lmdb").is_clean
 
 
 def test_audit_compares_the_state_of_the_end_savepoint(spark: SparkSession, tmp_path: Path) -> None:
@@ -190,15 +190,15 @@ def test_audit_rejects_files_that_are_not_outputs_of_the_flow(
 ) -> None:
     flow = load_flow("driftline.index")
     with pytest.raises(Unavailable, match="not a directory of outputs"):
-        of(spark, flow, tmp_path / "nowhere")
+        audit_of(spark, flow, tmp_path / "nowhere")
     with pytest.raises(Unavailable, match="holds no outputs"):
-        of(spark, flow, tmp_path)
+        audit_of(spark, flow, tmp_path)
     lines_of(flow, tmp_path / "found")
     with pytest.raises(Unavailable, match="holds no outputs"):
         audit(flow, spark, [ListSource(FOUND)], [tmp_path / "found", tmp_path])
     (tmp_path / "others-0.jsonl").write_text("")
     with pytest.raises(StateMismatch, match="belongs to none of the sinks"):
-        of(spark, flow, tmp_path)
+        audit_of(spark, flow, tmp_path)
 
 
 def test_audit_exit_status_distinguishes_clean_wrong_and_failed(
@@ -230,7 +230,7 @@ def test_audit_covers_dead_letters(spark: SparkSession, tmp_path: Path) -> None:
     path = tmp_path / "dead-letters" / "0.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[1:]))
-    report = of(spark, flow, tmp_path)
+    report = audit_of(spark, flow, tmp_path)
     assert report.counts["missing"] == 1
     assert report.examples[0].sink == JsonLines(flow).names[FAILURES]
 

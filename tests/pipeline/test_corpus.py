@@ -1,4 +1,4 @@
-"""A corpus is the documents of its source, however many tasks wrote it."""
+"""A corpus consists of the documents of its source, for any number of writing tasks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ BAD = 17
 
 
 def dump(path: Path, pages: int = 40, bad: int = BAD) -> Source:
-    """A multistream dump of ten pages a stream, one of them without an id, in sections."""
+    """Write a multistream dump of ten pages a stream; one page has no id."""
     texts = [PAGE.format(n=n, id="none" if n == bad else n) for n in range(1, pages + 1)]
     streams = ["<mediawiki>\n", *("".join(texts[i : i + 10]) for i in range(0, pages, 10))]
     streams.append("</mediawiki>\n")
@@ -41,7 +41,7 @@ def dump(path: Path, pages: int = 40, bad: int = BAD) -> Source:
 
 
 def read(source: Source) -> tuple[list[tuple[int, object]], list[BadRecord]]:
-    """The records of a source, and those that are none."""
+    """Return the records and the bad records of a source."""
     found = list(source.read(1))
     bad = [record for record in found if isinstance(record, BadRecord)]
     return [record for record in found if not isinstance(record, BadRecord)], bad
@@ -101,14 +101,14 @@ def test_records_keep_ids_and_records_without_text_are_dead_letters(
     ]
 
 
-def test_outputs_that_are_there_are_kept(spark: SparkSession, tmp_path: Path) -> None:
+def test_existing_outputs_are_kept(spark: SparkSession, tmp_path: Path) -> None:
     (tmp_path / "documents-spark-00000.parquet").write_text("mine")
     with pytest.raises(StateMismatch, match="already holds outputs"):
         make_corpus(spark, ZipfSource(1), tmp_path, "jsonl")
     assert (tmp_path / "documents-spark-00000.parquet").read_text() == "mine"
 
 
-def test_the_command_makes_a_corpus_and_reports_it(
+def test_command_makes_a_corpus_and_reports_it(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sessions, "start", lambda self, what: nullcontext(spark))

@@ -1,4 +1,4 @@
-"""Spark tells the percentiles of raw records as the bench does, and as numpy does."""
+"""Percentiles of raw records on Spark equal those of the benchmark and of numpy."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ORDER = [FLOOR_CASE, *CASES, CASES[0], FLOOR_CASE, DURABLE]
 
 
 def run(seed: int, documents: int = 400) -> RunMeter:
-    """A run in which document 7 has no word, one loses a record and one has a record twice."""
+    """Return a run in which document 7 has no word, one loses a record and one has a duplicate."""
     expected = [0 if number == 7 else 2 for number in range(documents)]
     meter = RunMeter(expected, warmup=50)
     random = np.random.default_rng(seed)
@@ -52,7 +52,7 @@ def run(seed: int, documents: int = 400) -> RunMeter:
     return meter
 
 
-def test_the_figures_are_those_of_the_bench(spark: SparkSession, tmp_path: Path) -> None:
+def test_figures_equal_those_of_the_bench(spark: SparkSession, tmp_path: Path) -> None:
     runs = [(case, run(seed)) for seed, case in enumerate(ORDER)]
     write_raw(tmp_path, runs)
     assert len(list(tmp_path.glob("*.jsonl"))) == len(runs)
@@ -130,7 +130,7 @@ def test_missing_or_empty_record_files_raise_unavailable(
         analyse(read_records(spark, [tmp_path]))
 
 
-def test_the_command_draws_what_the_bench_wrote(
+def test_command_plots_the_records_of_the_bench(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Sessions, "start", lambda self, what: nullcontext(spark))

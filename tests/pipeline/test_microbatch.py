@@ -1,4 +1,4 @@
-"""The flow on Spark gives what the reference interpreter gives, across a restart, too."""
+"""The flow on Spark equals the reference interpreter, also across a restart."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ DOCUMENTS = [
 
 @pytest.fixture
 def streaming(spark: SparkSession) -> SparkSession:
-    """A session with settings of its own, in the JVM of the others."""
+    """Provide a session with other settings, in the JVM of the other session."""
     made = spark.newSession()
     for name, value in {**CONF, "spark.sql.shuffle.partitions": "1"}.items():
-        if not name.startswith("spark.driver."):  # what only a JVM that starts would see
+        if not name.startswith("spark.driver."):  # settings that apply only when a JVM starts
             made.conf.set(name, value)
     return made
 
 
-class Taker:
-    """A consumer that keeps the number of the last batch, and drops what is not larger."""
+class BatchConsumer:
+    """Consumer that stores the number of the last batch, and drops batches that are not newer."""
 
     def __init__(self) -> None:
         self.last = -1
@@ -58,7 +58,7 @@ class Taker:
 
 
 def by_word(outputs: Sequence[object]) -> dict[str, list[object]]:
-    """Change records of each word, in their order."""
+    """Return the change records of each word, in their order."""
     found = defaultdict(list)
     for output in outputs:
         assert isinstance(output, tuple)
@@ -82,26 +82,26 @@ def finish(query: StreamingQuery) -> None:
     query.stop()
 
 
-def test_outputs_are_those_of_the_reference_also_across_restarts(
+def test_outputs_equal_the_reference_across_restarts(
     streaming: SparkSession, tmp_path: Path
 ) -> None:
-    log, checkpoint, taker = tmp_path / "log", tmp_path / "checkpoint", Taker()
+    log, checkpoint, taker = tmp_path / "log", tmp_path / "checkpoint", BatchConsumer()
     flow = load_flow("driftline.index")
     append(log, DOCUMENTS[:2])
 
-    class Crash(Exception):
-        """Between the delivery of a batch and its commit."""
+    class BatchCrash(Exception):
+        """Crash between the delivery of a batch and its commit."""
 
     def take_and_crash(batch: int, outputs: Sequence[bytes]) -> None:
         taker.take(batch, outputs)
         if batch:
-            raise Crash
+            raise BatchCrash
 
     query = start(streaming, flow, log, checkpoint, take_and_crash)
     query.processAllAvailable()
     append(log, DOCUMENTS[2:4])
     with log.open("ab") as file:
-        file.write(pack(DOCUMENTS[4])[:9])  # the producer is not done with this one
+        file.write(pack(DOCUMENTS[4])[:9])  # the producer has not finished this one
     with pytest.raises(Exception, match="Crash"):
         query.processAllAvailable()
     delivered = len(taker.outputs)
@@ -110,7 +110,7 @@ def test_outputs_are_those_of_the_reference_also_across_restarts(
         file.write(pack(DOCUMENTS[4])[9:])
     append(log, DOCUMENTS[5:])
     finish(start(streaming, flow, log, checkpoint, taker.take))
-    assert taker.dropped == 1, "the batch that had been delivered came again"
+    assert taker.dropped == 1, "the delivered batch arrived again"
     assert len(taker.outputs) > delivered
     assert by_word(taker.outputs) == reference()
 
@@ -157,8 +157,8 @@ def test_map_state_is_separate_per_key() -> None:
     assert len(of("new")) == 0
 
 
-def test_a_flow_of_another_form_is_refused(streaming: SparkSession, tmp_path: Path) -> None:
+def test_unsupported_flow_is_rejected(streaming: SparkSession, tmp_path: Path) -> None:
     flow = Flow("shout")
     flow.source("words").map(str.upper).sink()
     with pytest.raises(FlowError, match="is source, map, sink: micro-batches take"):
-        start(streaming, flow, tmp_path, tmp_path, Taker().take)
+        start(streaming, flow, tmp_path, tmp_path, BatchConsumer().take)

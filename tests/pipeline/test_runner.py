@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 CASES, IN_ONE_JOB = 2, 9
 
-run = partial(run_on_spark, partitions=3)  # by default there are more: a task for each
+run = partial(run_on_spark, partitions=3)  # the default is more: one per task
 audit = partial(audit_outputs, partitions=3)
 """Number of jobs, and of random flows that share one: a job costs a second."""
 

@@ -1,4 +1,4 @@
-"""Without a session, or a suitable Java, the error says in one sentence why."""
+"""Without a session or a suitable Java, a one-sentence error gives the reason."""
 
 from __future__ import annotations
 

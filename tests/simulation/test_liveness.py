@@ -114,9 +114,11 @@ def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
     )
 
 
-class Holed(Simulation):
-    """A run with a partition, from 1 s on, between the current leader and a member; optionally a
-    node crashes during it. `way`: the lost direction, as seen by the member."""
+class PartitionedRun(Simulation):
+    """Run with a partition between the current leader and a member, from 1 s on.
+
+    Optionally a node crashes meanwhile. `way` is the lost direction, as seen by the member.
+    """
 
     def __init__(self, what: Scenario, member: str, way: str, *, crash: str = "") -> None:
         super().__init__(what)
@@ -150,7 +152,7 @@ class Holed(Simulation):
     ("member", "way"), [("node-1", "from"), ("front-0", "to"), ("node-1", "both")]
 )
 def test_next_master_takes_over_a_running_flow_without_recovery(member: str, way: str) -> None:
-    simulation = Holed(streaming(1, "exactly-once"), member, way)
+    simulation = PartitionedRun(streaming(1, "exactly-once"), member, way)
     outcome = simulation.run()
     assert not outcome.problem
     assert len(simulation.leaders) == 2
@@ -167,7 +169,7 @@ def test_next_master_takes_over_a_running_flow_without_recovery(member: str, way
     ],
 )
 def test_recovery_does_not_wait_for_the_end_of_a_partition(way: str, policy: str) -> None:
-    outcome = Holed(streaming(1, policy), "node-1", way, crash="node-0").run()
+    outcome = PartitionedRun(streaming(1, policy), "node-1", way, crash="node-0").run()
     assert not outcome.problem
     assert outcome.counted["stepped down"] == 1
 
@@ -208,7 +210,7 @@ def test_slow_consumer_causes_bounded_queues_and_correct_outputs(name: str, seco
     outcome = simulation.run()
     assert not outcome.problem
     assert outcome.counted["slow consumer"] >= 2
-    assert not outcome.counted["recovery"], "what waits is not lost"
+    assert not outcome.counted["recovery"], "a waiting bundle does not count as lost"
     assert simulation.waiting_bytes < 3 * WAITING
 
 
@@ -226,8 +228,8 @@ AWAY_FROM_S, BACK_AT_S = 0.045, 9.0
 WINDOW, RECORDS = 3, 120
 
 
-class Away(Simulation):
-    """A run whose master pauses after the first outputs; a node may crash soon after it resumes."""
+class SuspendedMasterRun(Simulation):
+    """Run whose master pauses after the first outputs; a node may crash soon after it resumes."""
 
     def __init__(self, seed: int, ordering: str, *, crash_after_s: float | None = None) -> None:
         drawn = without_faults(draw_scenario(seed, STAGES, "exactly-once"))
@@ -268,18 +270,18 @@ class Away(Simulation):
 
 @pytest.mark.parametrize("ordering", ["speculative", "buffered"])
 def test_outputs_continue_while_the_master_is_suspended(ordering: str) -> None:
-    simulation = Away(4, ordering)
+    simulation = SuspendedMasterRun(4, ordering)
     outcome = simulation.run()
     assert not outcome.problem
-    assert 0 < simulation.before < RECORDS // 2, "it is on its way when the master stops"
-    assert simulation.while_away >= INFINITY, "all was read and sent"
+    assert 0 < simulation.before < RECORDS // 2, "it is in flight when the master stops"
+    assert simulation.while_away >= INFINITY, "all records were read and sent"
     assert simulation.unsettled == 0, "states are settled without a master"
     assert not outcome.counted["recovery"]
 
 
 def test_without_a_master_a_front_sends_no_more_than_its_window() -> None:
     with patch.object(DeliveryGossip, "deliver", lambda *_: None):
-        simulation = Away(4, "speculative")
+        simulation = SuspendedMasterRun(4, "speculative")
         assert not simulation.run().problem
     assert simulation.while_away <= simulation.before + WINDOW
 
@@ -288,7 +290,7 @@ def outcomes_of_crashes() -> Iterator[str]:
     """Yield the problems of runs with a crash after a paused master asked for a snapshot as of a
     time before its pause, and committed a later one."""
     for seed in (3, 4):
-        yield Away(seed, "speculative", crash_after_s=0.01).run().problem
+        yield SuspendedMasterRun(seed, "speculative", crash_after_s=0.01).run().problem
 
 
 def test_snapshot_of_a_time_before_the_master_outage_is_rejected() -> None:

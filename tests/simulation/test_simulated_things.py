@@ -55,7 +55,7 @@ def _group(chance: Random, after: int, sequences: Counter[str], ended: list[str]
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_simulated_input_log_does_what_the_real_one_does(seed: int) -> None:
+def test_simulated_input_log_behaves_like_the_real_one(seed: int) -> None:
     chance = Random(seed)
     with memory_disk() as directory:
         real, double = InputLog(directory / "log", "me"), LogDisk("log")
@@ -79,7 +79,7 @@ def test_the_simulated_input_log_does_what_the_real_one_does(seed: int) -> None:
         real.close()
 
 
-def test_a_bit_that_flips_in_the_simulated_input_log_is_noticed() -> None:
+def test_bit_flip_in_the_simulated_input_log_is_detected() -> None:
     for seed in range(50):
         log = LogDisk("the log")
         log.execute_job(WriteGroup((LoggedRecord(1, "p", 1, b"data"),), 2, 0))
@@ -119,7 +119,7 @@ def test_only_unrecoverable_damage_excuses_a_stopped_run() -> None:
     assert not _damages(hit="node").excuses(wrong, exactly, given_input=False)
 
 
-def test_one_bit_is_flipped() -> None:
+def test_damage_flips_one_bit() -> None:
     before, after = b"some bytes", flipped(b"some bytes", Random(3))
     assert sum((a ^ b).bit_count() for a, b in zip(before, after, strict=True)) == 1
 
@@ -189,7 +189,7 @@ def test_unordered_drawn_flows_have_order_independent_labels() -> None:
         assert not any(vertex.operator.emits_many for vertex in after)
 
 
-def test_the_failure_of_a_drawn_flow_shows_the_flow() -> None:
+def test_failure_of_a_drawn_flow_shows_the_flow() -> None:
     with patch("driftline.simulation.simulation.judge", lambda *_: "wrong"):
         result = CliRunner().invoke(
             simulate, ["driftline.simulation.scenarios.drawn", "--seed", "3"]

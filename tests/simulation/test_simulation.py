@@ -261,7 +261,7 @@ def test_command_explains_unsupported_arguments(arguments: list[str], reason: st
     assert reason in " ".join(result.output.split())
 
 
-def test_elements_whose_function_raises_are_told(tmp_path: Path) -> None:
+def test_elements_whose_function_raises_are_reported(tmp_path: Path) -> None:
     flow = tmp_path / "picky.py"
     flow.write_text(
         "from driftline import Flow\n\n"

@@ -1,10 +1,10 @@
-"""A live flow on three hosts with a fault every few seconds: its outputs are as they must be.
+"""A live flow on three hosts with a fault every few seconds: its outputs are correct.
 
 SOAK_MINUTES=15 SOAK_SEED=1 pytest -m soak -n 0 tests/soak/test_cluster.py
 
 Three ZooKeeper servers, two masters, three agents for nodes, two fronts; two producers send 50
 records a second each. Needs root, as hosts are network namespaces. The plot is in
-`out/soak-cluster.png`, the story in `out/soak-cluster.log`.
+`out/soak-cluster.png`, the log of faults in `out/soak-cluster.log`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from driftline import run_reference
 from driftline.deploy.runtime.loop.runtime import UNUSED_S
 from driftline.deploy.runtime.sockets.keys import read_key
 from tests.deploy.cluster.lab import Lab
-from tests.soak.cluster.faults import Faults
+from tests.soak.cluster.faults import FaultInjector
 from tests.soak.cluster.flow import alone
 from tests.soak.cluster.samples import ClusterSamples, sockets, z_nodes
 from tests.zookeepers import needs_zookeeper
@@ -42,10 +42,10 @@ PORTS = {"one": 7001, "two": 7002}
 FLOW = "chained"
 
 COUNT = 3
-"""Nodes, but where faults change that."""
+"""Initial number of nodes; faults change it."""
 
 LONG_S = 24 * 3600.0
-"""Producers are ended by a signal."""
+"""Seconds after which producers stop; a signal stops them before."""
 
 GROWTH_MAX, MORE_MAX_MIB = 1.25, 16
 
@@ -56,7 +56,7 @@ def label_of(line: dict[str, object]) -> list[int]:
     return label
 
 
-class Soak:
+class ClusterSoak:
     """The flow in its lab, and its producers."""
 
     def __init__(self, lab: Lab) -> None:
@@ -67,7 +67,7 @@ class Soak:
         self.z_nodes: list[dict[str, int]] = []
         self.sockets: list[int] = []
         self.quiet: list[float] = []
-        """When everything was counted."""
+        """Times at which everything was counted."""
         self.producers: dict[str, subprocess.Popen[str]] = {}
         OUT.mkdir(exist_ok=True)
         self._story = (OUT / "soak-cluster.log").open("w", buffering=1)
@@ -106,8 +106,11 @@ class Soak:
         lab.until(lambda: bool(lab.status()["flows"][0]["state"] == "running"), "it runs")
 
     def rest(self) -> None:
-        """Come to as many nodes as in the beginning, on which it depends how many sockets there
-        are; let those to nodes of earlier layouts be closed, which nobody uses; then count."""
+        """Rescale to the initial number of nodes, wait for idle connections to close, and count.
+
+        The number of sockets depends on the number of nodes. Sockets to nodes of earlier layouts
+        are closed while unused.
+        """
         self.until_running()
         self.lab.command("rescale", FLOW, COUNT)
         self.tell(f"no faults for {2 * UNUSED_S} s")
@@ -115,7 +118,7 @@ class Soak:
         self.until_quiet()
 
     def until_quiet(self) -> None:
-        """Wait until everything is there again and outputs come; then count everything."""
+        """Wait until all processes run and outputs arrive; then count everything."""
         self.tell("quiet")
         begun = monotonic()
         self.until_running()
@@ -136,7 +139,7 @@ class Soak:
         return float("inf") if lag is None else float(lag)
 
     def stored(self) -> dict[str, int]:
-        """Producer -> the number of records that it knows to be stored, at its end."""
+        """Return the number of stored records of each producer, as it reports at its end."""
         found = {}
         for name, process in self.producers.items():
             process.terminate()
@@ -146,7 +149,7 @@ class Soak:
         return found
 
     def lines(self) -> list[dict[str, object]]:
-        """All outputs, by their labels; those of a file are in this order there."""
+        """Return all outputs by label; check that each file is in label order."""
         found: list[dict[str, object]] = []
         for file in self.output.glob("*.jsonl"):
             lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -156,25 +159,25 @@ class Soak:
 
 
 @pytest.fixture
-def soak(tmp_path: Path) -> Iterator[Soak]:
+def soak(tmp_path: Path) -> Iterator[ClusterSoak]:
     needs_zookeeper()
     with Lab(tmp_path, ["a", "b", "c"], PORTS).built(servers=3) as lab, ExitStack() as stack:
-        soak = Soak(lab)
+        soak = ClusterSoak(lab)
         soak.begin()
         for producer in soak.producers.values():
             stack.callback(producer.kill)
         yield soak
 
 
-def test_cluster_memory_stays_flat_and_outputs_stay_correct(soak: Soak) -> None:
+def test_cluster_memory_stays_flat_and_outputs_stay_correct(soak: ClusterSoak) -> None:
     lab = soak.lab
-    faults = Faults(lab, SEED, FLOW, soak.tell)
+    faults = FaultInjector(lab, SEED, FLOW, soak.tell)
     try:
         soak.until_quiet()
-        faults.some()
+        faults.inject_several()
         soak.rest()
         while monotonic() - soak.began < 60 * MINUTES:
-            faults.some()
+            faults.inject_several()
             soak.until_quiet()
         soak.rest()
         stored = soak.stored()
@@ -189,8 +192,8 @@ def test_cluster_memory_stays_flat_and_outputs_stay_correct(soak: Soak) -> None:
     check_flat(soak)
 
 
-def check_outputs(soak: Soak, stored: dict[str, int]) -> None:
-    """Every record that is stored has come out once, in one order, after what was before it."""
+def check_outputs(soak: ClusterSoak, stored: dict[str, int]) -> None:
+    """Check that each stored record has one output, after those of earlier records."""
     values = [line["value"] for line in soak.lines()]
     records = []
     for value in values:
@@ -203,8 +206,8 @@ def check_outputs(soak: Soak, stored: dict[str, int]) -> None:
     soak.tell(f"{len(values)} outputs are as they must be")
 
 
-def check_flat(soak: Soak) -> None:
-    """Nothing has grown from the first rest after faults to the last one."""
+def check_flat(soak: ClusterSoak) -> None:
+    """Check that no figure has grown between the first and the last count."""
     first, last = soak.quiet[1], soak.quiet[-1]
     assert soak.z_nodes[-1].keys() == soak.z_nodes[1].keys()
     for path, count in soak.z_nodes[-1].items():
@@ -224,7 +227,7 @@ def check_flat(soak: Soak) -> None:
 
 
 def with_one_leader(figures: dict[str, float]) -> dict[str, float]:
-    """The figures by host and role; of the masters, which lead in turn, the larger one."""
+    """Return the figures by host and role; of the masters, which lead in turn, the larger one."""
     masters = [value for name, value in figures.items() if name.endswith("/master")]
     return {
         **{name: value for name, value in figures.items() if not name.endswith("/master")},

@@ -1,4 +1,4 @@
-"""Half an hour of a live run that is killed every ten seconds; everything stays flat and right.
+"""A live run of half an hour, killed every ten seconds: memory stays flat and outputs correct.
 
 SOAK_MINUTES=30 pytest -m soak -n 0 tests/soak/test_live_run.py
 
@@ -36,22 +36,22 @@ MINUTES = float(os.environ.get("SOAK_MINUTES", "30"))
 RATE = 500
 KILL_EVERY_S = 10
 SETTLED = 1 / 6
-"""The share of the time after which everything has to be flat: five minutes of thirty."""
+"""Share of the time after which all figures must be flat: five minutes of thirty."""
 
 STORY_LINES_MAX = 10
-GOES_ON = "running", "taken-over"
+CONTINUES = "running", "taken-over"
 
 NOT_OF_KILLS = ("progress", "backpressure", "backpressure-over")
 
 LATE_S = 30.0
-"""By how much a record may be late: recoveries, and what waits after the slow minute."""
+"""Allowed delay of a record: recoveries, and the backlog of the slow minute."""
 
 MEMORY_GROWTH_MAX, MEMORY_MORE_MAX_MIB = 1.15, 8
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A line of the log."""
+    """Line of the log."""
 
     at: float
     """Seconds since the epoch."""
@@ -89,7 +89,7 @@ class LiveRun:
         self.samples = Samples(self.process.pid)
         self.began = monotonic()
         self.slow: tuple[float, float] = (0.0, 0.0)
-        """From when to when the disk of the outputs was slow (seconds since the epoch)."""
+        """When the disk of the outputs was slow, from and to (seconds since the epoch)."""
         self.sent: list[tuple[float, float]] = []
         """(start, end) of each producer, in seconds since the epoch."""
 
@@ -109,7 +109,7 @@ class LiveRun:
         )  # fmt: skip
 
     def stored(self) -> dict[str, int]:
-        """Producer -> the number of records that it knows to be stored, at its end."""
+        """Return the number of stored records of each producer, as it reports at its end."""
         found = {}
         for name, process in self.producers.items():
             said, _ = process.communicate(timeout=600)
@@ -122,7 +122,7 @@ class LiveRun:
         assert self.process.wait(120) == 128 + signal.SIGTERM, self.errors.read_text()[-2000:]
 
     def events(self) -> list[Event]:
-        """The log, which is nothing but JSON."""
+        """Return the log, all lines of which are JSON."""
         return [Event.of(line) for line in self.errors.read_text().splitlines()]
 
     def lines(self, pattern: str) -> list[dict[str, object]]:
@@ -147,7 +147,7 @@ def test_live_run_memory_stays_flat_and_outputs_stay_correct(tmp_path: Path) -> 
             PLOT.parent.mkdir(exist_ok=True)
             run.samples.draw(PLOT)
         check_outputs(run)
-        check_story(run.events())
+        check_log_after_kills(run.events())
         check_progress(run)
         check_flat(run.samples)
 
@@ -172,7 +172,7 @@ def observe(run: LiveRun, disk: SlowDisk | None) -> None:
 
 
 def check_outputs(run: LiveRun) -> None:
-    """Every record that is stored has come out once, or is set aside if it fails."""
+    """Check that each stored record has one output, or is a dead letter if it fails."""
     numbers: dict[object, list[int]] = {name: [] for name in run.producers}
     for line in run.lines("counts-*.jsonl"):
         value = line["value"]
@@ -186,20 +186,22 @@ def check_outputs(run: LiveRun) -> None:
     assert not run.lines("seen-*.jsonl")
 
 
-def check_story(events: list[Event]) -> None:
-    """From a kill to the next one there are at most ten lines, beside those about the progress; and
-    the run goes on, after a recovery, or under a new master."""
+def check_log_after_kills(events: list[Event]) -> None:
+    """Check that at most ten lines follow each kill, without progress lines.
+
+    The run continues after a recovery or under a new master.
+    """
     relevant_events = [event for event in events if event.name not in NOT_OF_KILLS]
     kills = [i for i, event in enumerate(relevant_events) if event.name == "kill"]
     assert len(kills) >= 60 * MINUTES / KILL_EVERY_S / 2
     stories = [relevant_events[i:j] for i, j in pairwise(kills)]
     longest = max(stories, key=len)
     assert len(longest) <= STORY_LINES_MAX, "\n".join(event.message for event in longest)
-    assert all(any(event.name in GOES_ON for event in story) for story in stories)
+    assert all(any(event.name in CONTINUES for event in story) for story in stories)
 
 
 def check_progress(run: LiveRun) -> None:
-    """Every line of figures is true: as many records as were sent, give or take a few seconds."""
+    """Check that each progress line counts the sent records, within a few seconds."""
     events = run.events()
     for event in events:
         slow = run.slow[0] <= event.at <= run.slow[1] + LATE_S

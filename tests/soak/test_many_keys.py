@@ -1,4 +1,4 @@
-"""A million keys, each with one record or two: memory stays flat, and state has what is open.
+"""A million keys with one or two records each: memory stays flat, and state has only open keys.
 
 SOAK_KEYS=10_000_000 pytest -m soak -n 0 -s tests/soak/test_many_keys.py
 
@@ -39,7 +39,7 @@ REPORT_EVERY_S = 10.0
 TIMEOUT_S = 300.0
 
 
-class Run:
+class ManyKeysRun:
     """`driftline run` of the flow, observed from outside."""
 
     def __init__(self, directory: Path) -> None:
@@ -55,7 +55,7 @@ class Run:
         self.samples = Samples(self.process.pid)
         self.began = monotonic()
         self.settled_at = 0.0
-        """Time from which memory has to be flat, in seconds since the beginning."""
+        """Time from which memory has to be flat, in seconds since the start."""
 
     def records(self) -> int:
         """Return the number of records in the latest line of figures."""
@@ -86,7 +86,7 @@ class Run:
 
 
 def test_memory_stays_flat_over_many_keys(tmp_path: Path) -> None:
-    run = Run(tmp_path)
+    run = ManyKeysRun(tmp_path)
     try:
         ended = run.observe()
         run.end()
@@ -104,7 +104,7 @@ def test_memory_stays_flat_over_many_keys(tmp_path: Path) -> None:
 
 
 def check_state(savepoint: Savepoint) -> None:
-    """The snapshot has exactly the keys whose times to live and windows are not over."""
+    """Check that the snapshot has exactly the keys with an open time to live or window."""
     last = savepoint.time - 1
     watermark = record(last)["at"]
     recent = [record(number) for number in range(max(1, last - TTL_US // 1000 + 1), last + 1)]
@@ -129,7 +129,7 @@ def keys_in(savepoint: Savepoint, operator: str) -> set[object]:
 
 
 def check_outputs(output: Path, until: int) -> None:
-    """The outputs of the shown keys are as they must be."""
+    """Check the outputs of the selected keys."""
     seen = [found for number in range(1, until) if not (found := record(number))["key"] % SHOWN]
     so_far: dict[int, list[int]] = {}
     counts: Counter[tuple[int, int]] = Counter()
@@ -146,7 +146,7 @@ def check_outputs(output: Path, until: int) -> None:
     assert rows == Counter((key, times) for (key, _), times in windows.items() if times)
 
 
-def check_flat(run: Run, ended: float) -> None:
+def check_flat(run: ManyKeysRun, ended: float) -> None:
     window = (ended - run.settled_at) / TTLS * 10
     early = run.settled_at, run.settled_at + window
     late = ended - window, ended + 1

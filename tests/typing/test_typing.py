@@ -1,7 +1,7 @@
 """Flows as type checkers see them.
 
 `mypy`, which is part of the tests, checks the files in `right` and `wrong`, and the examples. Each
-wrong use is marked with the error that it has to cause: a comment that ignores nothing is an error.
+wrong use is marked with the expected error: a comment that ignores nothing is an error.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def test_correct_examples_can_be_executed(path: Path) -> None:
 
 
 @pytest.mark.soak
-def test_authors_of_flows_need_no_configuration(tmp_path: Path) -> None:
-    """Elsewhere than in our checkout: there, Driftline itself would be checked, too."""
+def test_type_checking_a_flow_needs_no_configuration(tmp_path: Path) -> None:
+    """The flow is outside of our checkout, where Driftline itself would be checked, too."""
     new = [sys.executable, "-m", "driftline", "new", "word-counts"]
     subprocess.run(new, cwd=tmp_path, check=True, capture_output=True)
     written = sorted((tmp_path / "word_counts").glob("*.py"))

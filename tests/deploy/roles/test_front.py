@@ -83,7 +83,7 @@ def covered_times(sent_messages: list[Message]) -> list[int]:
     return [time for time in times if time < INFINITY]
 
 
-@pytest.mark.parametrize("breaks_off", [False, True])
+@pytest.mark.parametrize("input_is_broken", [False, True])
 @pytest.mark.parametrize("mode", ["exactly-once", "two-phase"])
 def test_run_fails_at_a_fatal_record_once_all_before_it_is_delivered(
     mode: str, input_is_broken: bool

@@ -1,4 +1,4 @@
-"""The flow of the cluster's soak: what an output says depends on all records of its key before it.
+"""Flow of the cluster soak: an output depends on all earlier records of its key.
 
 A record is {"producer": text, "number": int}.
 """
@@ -19,7 +19,7 @@ class Record(TypedDict):
 
 
 class Link(TypedDict):
-    """A record, and a checksum over all records of its key up to it, in their order."""
+    """A record, and a checksum over all records of its key up to it, in order."""
 
     producer: str
     number: int
@@ -37,7 +37,7 @@ def link(record: Record, chain: ValueState[int]) -> Link:
 
 
 def chained(records: Stream[Record]) -> None:
-    """Put the links out for records of all producers."""
+    """Return a flow that emits the links of the records of all producers."""
     records.key_by(key_of).scan(link, ValueState("chain")).sink("links")
 
 

@@ -1,4 +1,4 @@
-"""Samples of all processes of a cluster, and of what it keeps in ZooKeeper and on disk."""
+"""Samples of all processes of a cluster, and of its data in ZooKeeper and on disk."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.soak.live.samples import Samples
 
 
 class ClusterSamples(Samples):
-    """Samples of a lab; a process is named by its host and role, HOST/agent-KIND or HOST/ROLE."""
+    """Samples of a lab; processes are named HOST/agent-KIND or HOST/ROLE."""
 
     def take_all(self, at_s: float, lab: Lab) -> None:
         """Take a sample of each process on all hosts."""
@@ -25,13 +25,13 @@ class ClusterSamples(Samples):
                     process = psutil.Process(pid)
                     kind = agents.get(pid)
                     role = f"agent-{kind}" if kind else process.name()
-                    # Nodes have other numbers after a rescaling.
+                    # Nodes have other numbers after a rescale.
                     self.note(at_s, f"{host.name}/{role.partition('-')[0] if not kind else role}",
                               process)  # fmt: skip
 
 
 def z_nodes(zookeeper: str) -> dict[str, int]:
-    """How many z-nodes there are beneath each path with children."""
+    """Return the number of z-nodes beneath each path with children."""
     client = connect(zookeeper, 5.0)
     found: dict[str, int] = {}
     with closing(client):
@@ -49,6 +49,6 @@ def _count(client: KazooClient, path: str, found: dict[str, int]) -> None:
 
 
 def sockets(lab: Lab) -> int:
-    """How many files the folders for sockets of all agents have."""
+    """Return the number of files in the socket folders of all agents."""
     notes = [host.folder / kind / "sockets" for host in lab.hosts.values() for kind in host.agents]
     return sum(1 for note in notes for _ in Path(note.read_text()).rglob("*"))

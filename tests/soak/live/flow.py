@@ -1,7 +1,7 @@
-"""The flow of the live soak: user code that is natural, but not careful.
+"""Flow of the live soak: ordinary user code that is not careful.
 
-A record is {"producer": text, "number": int}. One in twenty fails; each makes a reference cycle;
-and an operator sees every record under a key of its own, but never writes state.
+A record is {"producer": text, "number": int}. One in twenty fails; each makes a reference cycle; an
+operator sees each record under its own key, but never writes state.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class Record(TypedDict):
 
 
 def fails(number: int) -> bool:
-    """Whether the record with this number makes the flow's function raise."""
+    """Return whether the flow's function raises for this record."""
     return number % FAILS_ONE_IN == 7
 
 
 def checked(record: Record) -> Record:
-    """The record. Raises ValueError for one in twenty."""
+    """Return the record; raise ValueError for one in twenty."""
     circle: list[object] = [record["producer"] * 20]
     circle.append(circle)
     if fails(record["number"]):

@@ -1,7 +1,7 @@
 """A producer of soaks: ``python -m tests.soak.live.producer ADDRESS ID RATE SECONDS [KEY]``.
 
-Sends records at a steady rate, for so many seconds or until SIGTERM, waits until all are stored,
-and prints how many there are.
+Send records at a steady rate until the time is over or SIGTERM arrives, wait until all are stored,
+and print their number.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from time import monotonic
 from driftline import Producer
 
 TIMEOUT_S = 300.0
-"""How long the front may take; it may be held back for a minute."""
+"""How long the front may take; back-pressure may last for a minute."""
 
 
 def feed(
     address: str, producer_id: str, rate: float, seconds: float, key: Path | None = None
 ) -> int:
-    """Send records 1, 2, ... for so many seconds. Returns how many are stored."""
+    """Send records 1, 2, ... for `seconds`; return the number of stored ones."""
     began, asked = monotonic(), Event()
     signal.signal(signal.SIGTERM, lambda number, frame: asked.set())
     with Producer(address, producer_id, timeout_s=TIMEOUT_S, keys=key) as producer:

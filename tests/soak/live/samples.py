@@ -1,4 +1,4 @@
-"""Samples of all processes of a run: memory, descriptors, threads; and a plot of them."""
+"""Samples of all processes of a run (memory, descriptors, threads), and a plot of them."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Samples:
                 self.note(at_s, name, process)
 
     def note(self, at_s: float, name: str, process: psutil.Process) -> None:
-        """Take a sample of one process. Raises psutil.Error."""
+        """Take a sample of one process. Raise psutil.Error."""
         with process.oneshot():
             memory = process.memory_info().rss / MIB
             numbers = process.num_fds(), process.num_threads()
         self.taken.append(Sample(at_s, name, memory, *numbers))
 
     def medians(self, figure: str, since_s: float, until_s: float) -> dict[str, float]:
-        """Process -> the median of a figure in an interval."""
+        """Return the median of a figure of each process in an interval."""
         found: dict[str, list[float]] = defaultdict(list)
         for sample in self.taken:
             if since_s <= sample.at_s < until_s:

@@ -1,4 +1,4 @@
-"""A disk that can be made slow: a file system of its own, which is frozen most of the time.
+"""Disk that can be made slow: a file system that is frozen most of the time.
 
 The consumer of `driftline run` writes its outputs there, so it becomes a slow consumer. Needs root.
 """
@@ -19,13 +19,13 @@ FROZEN_S, THAWED_S = 0.9, 0.1
 
 
 def may_be_made() -> bool:
-    """Whether this process may mount a file system."""
+    """Return whether this process may mount a file system."""
     return os.geteuid() == 0 and Path("/dev/loop-control").exists()
 
 
 @contextmanager
 def slow_disk(folder: Path) -> Iterator[SlowDisk]:
-    """A file system mounted on a folder, which is made."""
+    """Mount a file system on a new folder."""
     image = folder.with_suffix(".image")
     with image.open("wb") as file:
         file.truncate(BYTES)
@@ -43,7 +43,7 @@ def slow_disk(folder: Path) -> Iterator[SlowDisk]:
 
 
 class SlowDisk:
-    """A mounted file system."""
+    """Mounted file system that can be slowed down."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -51,12 +51,12 @@ class SlowDisk:
         self._thread: Thread | None = None
 
     def slow_down(self, seconds: float) -> None:
-        """Freeze it nine tenths of the time, for so many seconds, in a thread."""
+        """Freeze the disk nine tenths of the time for `seconds`, in a thread."""
         self._thread = Thread(target=self._freeze, args=(seconds,), daemon=True)
         self._thread.start()
 
     def join(self) -> None:
-        """Wait until it is as fast as before."""
+        """Wait until the disk is as fast as before."""
         if self._thread is not None:
             self._thread.join()
 

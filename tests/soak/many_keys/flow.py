@@ -1,7 +1,7 @@
-"""The flow of the soak with many keys, and its source: each key has one record or two.
+"""Flow of the soak with many keys, and its source: each key has one or two records.
 
-Records come in groups of three: the first records of two keys, and the second one of a key of an
-earlier group. So a key is needed for about half of the time to live, and never again.
+Records arrive in groups of three: the first records of two keys, and the second record of a key of
+an earlier group. So each key is needed for about half of the time to live, and never again.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from driftline import Context, Count, Flow, ReducingState, Tumbling
 
 KEYS = int(os.environ.get("SOAK_KEYS", "1_000_000"))
 TTLS = 100
-"""Times to live that the records take, in event time."""
+"""Event time that the records cover, in times to live."""
 
 RECORDS = KEYS * 3 // 2
 TTL_US = RECORDS * 1000 // TTLS

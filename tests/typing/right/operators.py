@@ -1,4 +1,4 @@
-"""Operators: functions, lambdas and methods; the types of streams are those one expects."""
+"""Operators: functions, lambdas and methods; streams have the expected types."""
 
 import operator
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ class Line(TypedDict):
 
 
 class Shortener:
-    """Functions with something to go by are methods."""
+    """Object with parameters, whose methods are functions of a flow."""
 
     def __init__(self, length: int) -> None:
         self.length = length
@@ -26,7 +26,7 @@ def words(line: Line) -> Iterator[str]:
 
 
 def long(stream: Stream[str]) -> Stream[str]:
-    """A piece of a flow, for many flows."""
+    """Add a part of a flow that several flows share."""
     return stream.filter(lambda word: len(word) > 3)
 
 

@@ -1,4 +1,4 @@
-"""States: declared with their types, or with those of the function; any number of them."""
+"""States, with declared or inferred types; any number of them."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -53,7 +53,7 @@ flow = Flow("states")
 readings: Stream[Reading] = flow.source("readings", fields=("sensor", "value"))
 by_sensor = readings.key_by("sensor")
 
-# The declaration says the types, or leaves them to the function.
+# The declaration defines the types, or the function does.
 by_sensor.scan(last, ValueState[float]("before")).sink("last")
 by_sensor.scan(last, ValueState("before")).sink("last-again")
 
@@ -84,5 +84,5 @@ assert_type(found, Stream[tuple[float, int]])
 found.sink("everything")
 by_sensor.scan(lambda reading: reading[1]).sink("values")
 
-# A function with an argument of its own.
+# A function with an additional argument.
 by_sensor.scan(partial(limited, 3.5), ReducingState[int]("count", max)).sink("limited")

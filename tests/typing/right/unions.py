@@ -1,4 +1,4 @@
-"""Unions: of streams of one type, and of several, which are told apart by a tag."""
+"""Unions of streams of one type, and of several types, distinguished by a tag."""
 
 from collections.abc import Iterator
 from typing import Literal, TypedDict, assert_type
@@ -50,6 +50,6 @@ every = both.union(ticks)
 assert_type(every, Stream[Click | Key | Tick])
 every.map(user).sink("users")
 
-# A stream of some of the types is one of all of them.
+# A stream of some of the types is accepted as one of all of them.
 wider: Stream[Click | Key | Tick] = clicks
 wider.map(user).sink("users-with-clicks")

@@ -1,4 +1,4 @@
-"""A source that says no type: everything may be done to its records, and types begin behind it."""
+"""An untyped source: its records accept any operation, and types begin behind it."""
 
 import operator
 from typing import Any, assert_type

@@ -18,7 +18,7 @@ def first(context: Context, event: Event, seen: ValueState[bool]) -> list[Event]
     return [] if seen.get(False) else [event]
 
 
-# What is behind an operator is no event any more.
+# The output of an operator is no longer an event.
 texts = events.map(lambda event: str(event["id"]))
 texts.key_by(0).process(first, ValueState[bool]("seen"))  # type: ignore[arg-type]
 texts.map(lambda text: text["id"])  # type: ignore[index]
@@ -31,8 +31,8 @@ def names(event: Event) -> Iterable[str]:
 
 events.map(names).map(str.upper)  # type: ignore[arg-type]
 
-# A source of something that is no type.
+# A source whose declared type is not a type.
 flow.source("numbers", of=5)  # type: ignore[call-overload]
 
-# What Driftline does not have.
+# Methods that Driftline does not have.
 driftline.Join("an hour")  # type: ignore[attr-defined]
