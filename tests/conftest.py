@@ -86,21 +86,21 @@ LONGEST = [
 PACKAGES = TESTS.parent / "driftline"
 
 MEMORY = Path("/dev/shm")
-"""A file system in memory."""
+"""File system in memory."""
 
 MEMORY_MIN_BYTES = 4 << 30
 
 if MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_MIN_BYTES:
-    # Thousands of synced and soon removed files take a tenth of the time on a disk.
+    # On a disk, thousands of synced and soon removed files take a tenth of the time of all tests.
     os.environ.setdefault("TMPDIR", str(MEMORY))
     tempfile.tempdir = None
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the engine once where the environment forbids processes to keep bytecode.
+    """Compile the engine once if the environment forbids processes to keep bytecode.
 
-    Tests start thousands of processes, and each would compile it again, for half of its CPU time.
-    Flows that tests write are left alone: two versions may have one size and be of one second.
+    Tests start thousands of processes. Each would compile it again, for half of its CPU time. Flows
+    that tests write are not cached: two versions may have the same size and modification time.
     """
     if sys.dont_write_bytecode and not hasattr(config, "workerinput"):
         for package in (path for path in PACKAGES.iterdir() if path.is_dir()):
@@ -109,7 +109,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the bytecode of the tests, too: to rewrite their assertions takes ten seconds."""
+    """Keep the bytecode of tests, too: rewriting their assertions takes ten seconds."""
     forbidden, sys.dont_write_bytecode = sys.dont_write_bytecode, False
     try:
         return (yield)
@@ -135,11 +135,11 @@ def pytest_collection_finish() -> None:
 
 
 def _dealt(items: Sequence[pytest.Item], workers: int) -> list[pytest.Item]:
-    """Deal files to workers so that each begins with slow ones, and steals quick tests at the end.
+    """Deal files to workers so that each begins with slow tests, and steals quick ones last.
 
-    Each worker begins with a part of the list as long as those of the others; what it cannot do in
-    time, others take from its end. The longest files come first. All tests of Spark are dealt to
-    one worker, so that the others start no session of Spark.
+    The list is divided into parts of equal duration; a worker that finishes early steals from the
+    end of another's part. The longest files come first. All tests of Spark are dealt to one worker,
+    so that only this one starts a session of Spark.
     """
     files = [list(tests) for _, tests in groupby(sorted(items, key=_rank), _unit)]
     slow = [tests for tests in files if tests[0].get_closest_marker("slow")]
@@ -160,7 +160,7 @@ def _rank(item: pytest.Item) -> int:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine function in an event loop of its own."""
+    """Run a test that is a coroutine function in its own event loop."""
     if not iscoroutinefunction(pyfuncitem.obj):
         return None
     names = pyfuncitem._fixtureinfo.argnames

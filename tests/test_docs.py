@@ -1,4 +1,4 @@
-"""What the documentation says is so: names and commands are in it, and what it shows works."""
+"""The documentation is correct: it covers all names and commands, and its examples work."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ MEMBERS = re.compile(r"^- \[`(\S+)`\].* <!-- ::: .*\bmembers: \[(.*?)\]\S* -->$"
 
 
 def blocks(path: Path, language: str = "") -> list[str]:
-    """The blocks of code of a page."""
+    """Return the blocks of code of a page."""
     return [found[2] for found in FENCE.finditer(path.read_text()) if found[1] == language]
 
 
@@ -51,7 +51,7 @@ def name_of(path: Path) -> str:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The documentation, built as `make docs` builds it."""
+    """Build the documentation as `make docs` does."""
     folder = tmp_path_factory.mktemp("site")
     build = ["-m", "mkdocs", "build", "--strict", "--site-dir", str(folder)]
     done = subprocess.run([sys.executable, *build], cwd=ROOT, capture_output=True, text=True)
@@ -83,7 +83,7 @@ def test_reference_covers_all_public_names(site: Path) -> None:
             assert option in documented, f"{words} {option}"
 
 
-def test_pages_are_whole_without_a_network(site: Path) -> None:
+def test_pages_are_complete_without_a_network(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text()
         assert not re.findall(r'(?:src|<link[^>]* href)="(?:https?:)?//[^"]*"', text), page
@@ -94,7 +94,7 @@ def test_pages_are_whole_without_a_network(site: Path) -> None:
 
 @pytest.mark.parametrize("path", TEXTS, ids=name_of)
 def test_markdown_pages_are_readable_without_a_build(path: Path) -> None:
-    """In a checkout or on a code host, where nothing fills them in: links lead to what is there."""
+    """Links must also resolve in a checkout or on a code host, without a build."""
     text = FENCE.sub("", path.read_text())
     assert not re.findall(r"\{\{|^:::|\]\[", text, re.MULTILINE)
     for link in LINK.findall(re.sub("`[^`]+`", "", text)):
@@ -110,12 +110,12 @@ def test_markdown_pages_are_readable_without_a_build(path: Path) -> None:
 
 
 @pytest.mark.parametrize("page", ["index.md", "getting-started.md"])
-def test_the_flow_that_is_shown_is_the_example(page: str) -> None:
+def test_shown_flow_equals_the_example(page: str) -> None:
     example = (ROOT / "examples" / "wordcount.py").read_text()
     assert blocks(ROOT / "docs" / page, "python")[0] == example
 
 
-def test_links_of_an_included_file_lead_from_the_page() -> None:
+def test_links_of_an_included_file_are_relative_to_the_page() -> None:
     rewritten = runpy.run_path(str(ROOT / "docs/hooks.py"))["_rewritten"]
     page = ROOT / "docs" / "reference"
     assert rewritten("docs/driftline.svg", ROOT, page) == "../driftline.svg"
@@ -128,7 +128,7 @@ def test_links_of_an_included_file_lead_from_the_page() -> None:
 
 @cache
 def commands() -> list[tuple[str, click.Command]]:
-    """Every command, with the words that call it."""
+    """Return every command, with its full name as words."""
 
     def beneath(words: str, command: click.Command) -> Iterator[tuple[str, click.Command]]:
         if words != "driftline":
@@ -144,14 +144,14 @@ def commands() -> list[tuple[str, click.Command]]:
 
 
 def options_of(command: click.Command) -> set[str]:
-    """The long options of a command."""
+    """Return the long options of a command."""
     parameters = command.get_params(click.Context(command))
     names = {name for one in parameters for name in [*one.opts, *one.secondary_opts]}
     return {name for name in names if name.startswith("--")}
 
 
 def called(line: str) -> tuple[click.Command | None, list[str]]:
-    """The command that a line calls, None for driftline itself, and what it is given."""
+    """Return the command that a line calls (None for driftline itself), and its arguments."""
     words = shlex.split(line, comments=True)
     known = dict(commands())
     for count in (3, 2):
@@ -170,12 +170,12 @@ def test_commands_on_pages_parse(path: Path) -> None:
                 command, arguments = called(line)
                 if command is not None and not isinstance(command, click.Group):
                     parser = command.make_parser(click.Context(command))
-                    # Raises for an option that is none, or has no value.
+                    # Raises for an unknown option, or one without its value.
                     parser.parse_args(arguments)
 
 
 @pytest.mark.parametrize("path", TEXTS, ids=name_of)
-def test_commands_and_options_that_are_named_exist(path: Path) -> None:
+def test_named_commands_and_options_exist(path: Path) -> None:
     text = FENCE.sub("", path.read_text())
     assert set(OPTION.findall(text)) <= set().union(*(options_of(c) for _, c in commands()))
     for code in CODE.findall(text):
@@ -206,7 +206,7 @@ LOGGED_ELSEWHERE = {"log": set[str](), "print": set[str]()}
 
 
 def logged_events() -> tuple[dict[str, set[str]], set[str]]:
-    """The events of the package, with the fields that calls name; those of repeated failures."""
+    """Return the events of the package with the fields that calls name, and repeated failures."""
     fields: dict[str, set[str]] = {**LOGGED_ELSEWHERE}
     failure_events = set()
     packages = {init.parent for init in ROOT.glob("*/__init__.py")} - {ROOT / "tests"}
@@ -249,11 +249,11 @@ def test_every_log_event_is_in_the_table_with_its_fields() -> None:
 
 
 def run_blocks(path: Path) -> dict[str, object]:
-    """What the blocks of a page define, one after the other; tests in it are run."""
+    """Execute the blocks of a page in order, run tests in them, and return the defined names."""
     names: dict[str, object] = {"__name__": path.stem}
     for block in blocks(path, "python"):
         code = compile(block, str(path), "exec")
-        if "tcp://" not in block:  # there is nobody at the other end
+        if "tcp://" not in block:  # there is no peer
             exec(code, names)
     for name, value in names.items():
         if name.startswith("test_"):
@@ -263,7 +263,7 @@ def run_blocks(path: Path) -> dict[str, object]:
 
 
 SERVED = ROOT / "docs/reference/client.md"
-"""What it shows is run with a service, by tests/index/client."""
+"""Examples that need a service; tests/index/client runs them."""
 
 SERVED_TOO = ROOT / "docs/howto-service.md"
 """The same, by tests/index/commands."""
@@ -279,7 +279,7 @@ def test_python_blocks_on_pages_run(path: Path, monkeypatch: pytest.MonkeyPatch)
     run_blocks(path)
 
 
-def test_the_source_that_is_shown_can_be_replayed() -> None:
+def test_shown_source_can_be_replayed() -> None:
     squares = run_blocks(ROOT / "docs/reference/sources.md")["Squares"]
     assert isinstance(squares, type)
     everything = list(squares(5).read(1))
@@ -298,7 +298,7 @@ def test_live_source_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert [item.value for item in run(flow, {"orders": orders()})] == [{"n": 1}, {"n": 2}]
 
 
-def test_the_consumer_that_is_shown_stores_everything_once(tmp_path: Path) -> None:
+def test_shown_consumer_stores_everything_once(tmp_path: Path) -> None:
     made = run_blocks(ROOT / "docs/reference/sinks.md")["SqliteConsumer"]
     assert isinstance(made, type)
 
@@ -338,7 +338,7 @@ def test_merge_example_restores_label_order(tmp_path: Path) -> None:
 
 
 APACHE_2 = "cfc7749b96f63bd31c3c42b5c471bf756814053e847c10f3eb003417bc523d30"
-"""Of the text as its authors publish it."""
+"""Checksum of the text as its authors publish it."""
 
 
 def test_licence_is_complete_and_packaged() -> None:

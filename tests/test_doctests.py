@@ -1,4 +1,4 @@
-"""The examples in docstrings give what they say."""
+"""The examples in docstrings have the shown results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The versions that the two commands of the README install fit every Python that is promised."""
+"""The pinned versions that the README's commands install support every promised Python."""
 
 from __future__ import annotations
 

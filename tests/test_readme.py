@@ -1,4 +1,4 @@
-"""What the README says is so."""
+"""The README and the architecture page are correct."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from driftline.engine.flow.loading import load_flow
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_the_example_counts_words() -> None:
+def test_readme_example_counts_words() -> None:
     flow = load_flow(str(ROOT / "examples" / "wordcount.py"))
     items = list(run_reference(flow, [[{"text": "a b a"}]]))
     assert [item.value for item in items] == [("a", 1), ("b", 1), ("a", 2)]
@@ -27,13 +27,13 @@ def blocks_of_python() -> list[str]:
     return re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
 
 
-def test_the_flow_is_the_example() -> None:
+def test_readme_flow_equals_the_example() -> None:
     docstring, _, code = (ROOT / "examples" / "wordcount.py").read_text().partition("\n\n")
     assert docstring.startswith('"""')
     assert blocks_of_python()[0] == code
 
 
-def test_the_test_of_the_flow_passes(tmp_path: Path) -> None:
+def test_readme_test_of_the_flow_passes(tmp_path: Path) -> None:
     flow, test = blocks_of_python()
     (tmp_path / "wordcount.py").write_text(flow)
     (tmp_path / "test_wordcount.py").write_text(test)
@@ -49,7 +49,7 @@ def test_the_test_of_the_flow_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("jq") is None, reason="jq is not installed")
-def test_the_outputs_of_two_nodes_are_those_of_the_reference(tmp_path: Path) -> None:
+def test_outputs_of_two_nodes_equal_the_reference(tmp_path: Path) -> None:
     shutil.copy(ROOT / "examples" / "wordcount.py", tmp_path)
     text = (ROOT / "README.md").read_text()
     [runs] = re.findall(r"```\n(yes .*?driftline run wordcount.py.*?)```", text, re.DOTALL)
@@ -62,7 +62,7 @@ def test_the_outputs_of_two_nodes_are_those_of_the_reference(tmp_path: Path) -> 
     assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 180
 
 
-def test_every_command_that_is_named_exists() -> None:
+def test_every_named_command_exists() -> None:
     named = set(re.findall(r"driftline ([a-z]+) ", (ROOT / "README.md").read_text()))
     assert named - {"import"} <= set(COMMANDS)
     assert "run" in named
@@ -83,7 +83,7 @@ PACKAGES = {path.name for path in (ROOT / "driftline").iterdir() if path.is_syml
 
 
 @pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"])
-def test_every_file_that_is_named_exists(page: str) -> None:
+def test_every_named_file_exists(page: str) -> None:
     named = re.findall(r"`([a-z_]+/[\w./]*)`", (ROOT / page).read_text())
     ours = [name for name in named if name.partition("/")[0] in PACKAGES | {"tests", "examples"}]
     assert [name for name in ours if not (ROOT / name).exists()] == []

@@ -1,4 +1,4 @@
-"""The laws of the code base: what may import what, and what protocol code may not touch."""
+"""Rules of the code base: what may import what, and what protocol code may not use."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _imports_of(path: Path) -> frozenset[str]:
 
 
 def _at_import_time(node: ast.AST) -> Iterator[ast.AST]:
-    """Everything that runs when a module is loaded: no function bodies, nothing for types only."""
+    """Yield everything that runs at import: no function bodies, and nothing for types only."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
             continue
@@ -121,14 +121,14 @@ def _module(path: Path) -> str:
 
 
 def _package(module: str) -> str:
-    """Return the top-level folder of a module; `driftline` for the face, `""` for libraries."""
+    """Return the top-level folder of a module: `driftline` if public, `""` for libraries."""
     first, _, rest = module.partition(".")
     package = rest.partition(".")[0]
     return "" if first != "driftline" else package if package in LEVEL else first
 
 
-def _find_circle(graph: Mapping[str, Iterable[str]]) -> str:
-    """Return a circle of the graph as text; empty if there is none."""
+def _find_cycle(graph: Mapping[str, Iterable[str]]) -> str:
+    """Return a cycle of the graph as text; empty if there is none."""
     done: set[str] = set()
 
     def follow(name: str, path: tuple[str, ...]) -> str:
@@ -157,7 +157,7 @@ def test_imports_go_downwards_between_packages() -> None:
     assert not wrong
 
 
-def test_packages_of_one_folder_import_each_other_in_no_circle() -> None:
+def test_packages_of_one_folder_have_no_import_cycle() -> None:
     graph: dict[str, set[str]] = {}
     for path in SOURCE:
         own = ".".join(_module(path).split(".")[:3])
@@ -165,16 +165,16 @@ def test_packages_of_one_folder_import_each_other_in_no_circle() -> None:
             other = ".".join(module.split(".")[:3])
             if _package(module) in LEVEL and other != own and other.count(".") == 2:
                 graph.setdefault(own, set()).add(other)
-    assert _find_circle(graph) == ""
+    assert _find_cycle(graph) == ""
 
 
-def test_modules_import_each_other_in_no_circle() -> None:
+def test_modules_have_no_import_cycle() -> None:
     modules = {_module(path): path for path in SOURCE}
     graph = {
         name: sorted({i for i in _imports(_at_import_time(_tree(path))) if i in modules} - {name})
         for name, path in modules.items()
     }
-    assert _find_circle(graph) == ""
+    assert _find_cycle(graph) == ""
 
 
 def test_imports_use_only_the_driftline_namespace() -> None:
@@ -196,7 +196,7 @@ def test_class_names_are_unique() -> None:
     assert {name: found for name, found in paths.items() if len(found) > 1} == {}
 
 
-def test_protocol_code_touches_no_socket_clock_or_thread() -> None:
+def test_protocol_code_imports_no_socket_clock_or_thread() -> None:
     wrong = []
     for path in PROTOCOL:
         tops = {name.partition(".")[0] for name in _imports_of(path)}

@@ -1,6 +1,6 @@
-"""A real ZooKeeper server for tests: one for each worker, started when it is first needed.
+"""Real ZooKeeper server for tests: one for each worker, started on first use.
 
-A test may kill it, and has to start it again. Each test uses paths of its own.
+A test that kills it has to start it again. Each test uses its own paths.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from driftline.engine.errors import Unavailable
 SESSION_S = 1.5
 
 LONG_SESSION_S = 10.0
-"""A session for tests in which none has to expire, also on a busy machine."""
+"""Session timeout for tests in which no session may expire, even on a busy machine."""
 
 WAIT_S = 30.0
-"""How long a test waits for what has to happen; far more than it takes."""
+"""How long a test waits for an event; far more than needed."""
 
 
 class Ensemble:
@@ -66,7 +66,7 @@ class Ensemble:
 
     @property
     def addresses(self) -> str:
-        """The connection string for clients."""
+        """Return the connection string for clients."""
         return ",".join(server.address for server in self.servers)
 
     def wait_until_ready(self) -> None:
@@ -74,7 +74,7 @@ class Ensemble:
             server.wait_until_ready()
 
     def leader(self) -> ZooKeeperServer:
-        """Wait for a leader, and return it."""
+        """Wait until a leader is elected, and return it."""
         give_up_at = monotonic() + WAIT_S
         while monotonic() < give_up_at:
             for server in self.servers:
@@ -86,7 +86,7 @@ class Ensemble:
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
-    """One ZooKeeper server that serves."""
+    """Provide a running ZooKeeper server."""
     needs_zookeeper()
     with Ensemble(tmp_path_factory.mktemp("zookeeper")) as ensemble:
         ensemble.wait_until_ready()
@@ -94,7 +94,7 @@ def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ensemble]:
 
 
 def needs_zookeeper() -> None:
-    """Skip a test where ZooKeeper cannot run."""
+    """Skip the test if ZooKeeper cannot run."""
     try:
         command_line()
     except Unavailable as error:
@@ -103,7 +103,7 @@ def needs_zookeeper() -> None:
 
 @pytest.fixture
 def empty_tree(zookeeper: Ensemble, tmp_path: Path) -> Iterator[ZooKeeperTree]:
-    """The tree of a cluster that has nothing yet."""
+    """Provide the tree of an empty cluster."""
     place = f"{zookeeper.addresses}/{tmp_path.name}"
     with closing(ZooKeeperTree(place, LONG_SESSION_S)) as tree:
         yield tree
@@ -112,13 +112,13 @@ def empty_tree(zookeeper: Ensemble, tmp_path: Path) -> Iterator[ZooKeeperTree]:
 def show(
     tree: ZooKeeperTree, name: str, *roles: AgentRole, slots: int = 4, host: str = "host"
 ) -> None:
-    """Show an agent that does nothing."""
+    """Register an agent that does nothing."""
     tree.put_ephemeral(f"agents/{name}", AgentRecord(name, roles, host, slots).encode())
 
 
 @contextmanager
 def client_of(ensemble: Ensemble) -> Iterator[KazooClient]:
-    """A client with a session of its own."""
+    """Provide a client with its own session."""
     client = connect(ensemble.addresses, SESSION_S)
     try:
         yield client
@@ -127,9 +127,9 @@ def client_of(ensemble: Ensemble) -> Iterator[KazooClient]:
 
 
 def make_cluster(zookeeper: str) -> None:
-    """Make the path of a cluster, so that commands that come before its agents find one.
+    """Create the path of a cluster, for commands that run before its agents.
 
-    A server that has just begun may lose a connection again.
+    A server that has just started may close a connection again.
     """
     give_up_at = monotonic() + WAIT_S
     while True:
@@ -158,7 +158,7 @@ def wait_connected(client: KazooClient) -> None:
 
 
 def expire(client: KazooClient) -> None:
-    """Let the servers end the session of a client, as if they had not heard of it for long."""
+    """Let the servers expire the session of a client."""
     other = KazooClient(",".join(f"{h}:{p}" for h, p in client.hosts), client_id=client.client_id)
     other.start(WAIT_S)
     close(other)

@@ -17,7 +17,7 @@ def join(value: str, joined: ValueState[str]) -> str:
     return joined.get("")
 
 
-def test_inputs_that_are_not_one_list_for_each_source_are_refused() -> None:
+def test_inputs_must_be_one_list_for_each_source() -> None:
     flow = Flow("two")
     flow.source("a").union(flow.source("b")).sink()
     for inputs in ([[1]], [[1], [2], [3]]):
@@ -48,7 +48,7 @@ def test_several_sources_are_merged_by_time_and_then_by_front() -> None:
     assert found[-1].value == "abcde"
 
 
-def test_outputs_come_in_label_order_over_all_sinks_and_ways() -> None:
+def test_outputs_are_in_label_order_over_all_sinks_and_branches() -> None:
     flow = Flow("ways")
     source = flow.source("in")
     short = source.map(str.upper, name="short")

@@ -1,4 +1,4 @@
-"""Texts for people: untrusted text cannot control a terminal, and exception texts are stable."""
+"""Texts for users: untrusted text cannot control a terminal, and exception texts are stable."""
 
 from __future__ import annotations
 

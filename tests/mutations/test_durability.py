@@ -21,7 +21,7 @@ from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.role import DurableJob
 from tests.deploy.local.directories import test_survey
 from tests.engine.snapshots import test_store
-from tests.engine.snapshots.tables import FLOW, Unsteady, fill
+from tests.engine.snapshots.tables import FLOW, UnsteadyStore, fill
 
 Mutation = Callable[[], AbstractContextManager[object]]
 
@@ -130,7 +130,7 @@ def check_fallback_is_kept(_: Path) -> None:
 
 
 def check_disk_that_does_not_respond(_: Path) -> None:
-    kv = Unsteady("memory")
+    kv = UnsteadyStore("memory")
     store = PartStore(kv, FLOW)
     fill(store, range(1, 4))
     kv.failing = True
@@ -139,7 +139,7 @@ def check_disk_that_does_not_respond(_: Path) -> None:
 
 
 def check_missing_newest_part(_: Path) -> None:
-    test_store.test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(None, True)
+    test_store.test_damaged_newest_snapshot_is_rejected(None, True)
 
 
 def check_old_copy(_: Path) -> None:

@@ -7,20 +7,20 @@ from driftline.engine.reference import run_reference
 from driftline.engine.state.managed import ValueState
 from driftline.engine.wire.messages import Committed, Prepare
 from tests.paper.operations import LEFT, RIGHT, Records, concatenation
-from tests.room import Room
+from tests.stepped_cluster import SteppedCluster
 
 
 def test_an_output_is_released_before_a_snapshot_is_taken() -> None:
     """Section V: "such a system can release an output element before a snapshot is taken because it
     can reproduce the same state in case of failure."
     """
-    room = Room(concatenation(), [LEFT, RIGHT], interval=99.0)
-    room.run(lambda: len(room.values) == 3)
-    assert room.values == ["a", "ab", "abc"]
-    assert room.heard(Prepare) == []
-    two_phase = Room(concatenation(), [LEFT, RIGHT], mode="two-phase", interval=99.0)
+    cluster = SteppedCluster(concatenation(), [LEFT, RIGHT], interval=99.0)
+    cluster.run(lambda: len(cluster.values) == 3)
+    assert cluster.values == ["a", "ab", "abc"]
+    assert cluster.messages_of(Prepare) == []
+    two_phase = SteppedCluster(concatenation(), [LEFT, RIGHT], mode="two-phase", interval=99.0)
     two_phase.run(lambda: bool(two_phase.values))
-    assert two_phase.heard(Committed), "the comparison policy has to wait for its commit"
+    assert two_phase.messages_of(Committed), "the comparison policy has to wait for its commit"
 
 
 def test_nondeterministic_operation_is_detected() -> None:
@@ -36,13 +36,13 @@ def test_nondeterministic_operation_is_detected() -> None:
 
     flow.source("in").key_by(lambda _: 0).scan(count_calls, ValueState("state")).sink()
     records: Records = [(time, f"t{time}") for time in range(1, 9)]
-    room = Room(flow, [records], interval=99.0)
-    room.run(room.has(4))
-    for node in room.nodes:
-        room.crash(node)
-    room.run(room.stopped)
-    assert "NotDeterministic" in room.master.coordinator.error
-    assert "label [" in room.master.coordinator.error
+    cluster = SteppedCluster(flow, [records], interval=99.0)
+    cluster.run(cluster.has(4))
+    for node in cluster.nodes:
+        cluster.crash(node)
+    cluster.run(cluster.stopped)
+    assert "NotDeterministic" in cluster.master.coordinator.error
+    assert "label [" in cluster.master.coordinator.error
 
 
 def test_labels_define_a_total_order() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from driftline.engine.reference import interpret
 from tests.paper.operations import LEFT, RIGHT, Records, concatenation, reference, windows
-from tests.room import Room
+from tests.stepped_cluster import SteppedCluster
 
 # II Motivation --------------------------------------------------------------------------------
 
@@ -22,14 +22,16 @@ def test_after_a_and_ab_the_next_output_is_abc_though_the_replay_races(seeds: ra
     raced = 0
     for seed in seeds:
         arrived: list[str] = []
-        room = Room(concatenation(arrived), [LEFT, RIGHT], seed, interval=99.0, window=1)
-        room.run(room.has(2))
-        assert room.values[:2] == ["a", "ab"]
-        for node in room.nodes:
-            room.crash(node)
+        cluster = SteppedCluster(
+            concatenation(arrived), [LEFT, RIGHT], seed, interval=99.0, window=1
+        )
+        cluster.run(cluster.has(2))
+        assert cluster.values[:2] == ["a", "ab"]
+        for node in cluster.nodes:
+            cluster.crash(node)
         arrived.clear()
-        room.run(room.stopped)
-        assert room.values == ["a", "ab", "abc"]
+        cluster.run(cluster.stopped)
+        assert cluster.values == ["a", "ab", "abc"]
         raced += "a" not in arrived[: arrived.index("b")]
     assert raced, "b preceded a in no replay: the test shows nothing"
 
@@ -41,15 +43,15 @@ def test_unordered_replay_may_contradict_delivered_outputs() -> None:
     consistent = ["a", "ab", "abc"]
     found = []
     for seed in range(30):
-        room = Room(
+        cluster = SteppedCluster(
             concatenation(), [LEFT, RIGHT], seed, mode="at-least-once", interval=99.0, window=1
         )
-        room.run(room.has(2))
-        if room.values[:2] == consistent[:2]:
-            for node in room.nodes:
-                room.crash(node)
-        room.run(room.stopped)
-        found.append(room.values)
+        cluster.run(cluster.has(2))
+        if cluster.values[:2] == consistent[:2]:
+            for node in cluster.nodes:
+                cluster.crash(node)
+        cluster.run(cluster.stopped)
+        found.append(cluster.values)
     contradictions = [v for v in found if v[:2] == consistent[:2] and set(v) - set(consistent)]
     assert contradictions, "the simple replay is not distinguished from a consistent one"
 
@@ -65,13 +67,13 @@ def test_the_end_user_receives_be_and_not_de(seed: int) -> None:
     """
     left: Records = [(1, "a"), (2, "c"), (8, "e")]
     right: Records = [(4, "d"), (6, "b")]
-    room = Room(windows(), [left, right], seed, window=1)
-    room.run(room.has(4))
-    assert room.values == ["a", "ac", "cd", "db"]
-    for node in room.nodes:
-        room.crash(node)
-    room.run(room.stopped)
-    assert room.values == ["a", "ac", "cd", "db", "be"]
+    cluster = SteppedCluster(windows(), [left, right], seed, window=1)
+    cluster.run(cluster.has(4))
+    assert cluster.values == ["a", "ac", "cd", "db"]
+    for node in cluster.nodes:
+        cluster.crash(node)
+    cluster.run(cluster.stopped)
+    assert cluster.values == ["a", "ac", "cd", "db", "be"]
 
 
 @pytest.mark.parametrize("victim", ["node-0", "node-1", "front-0", "front-1", "master", "consumer"])
@@ -86,14 +88,14 @@ def test_outputs_with_failures_equal_those_without_failures(
     right: Records = [(time, f"r{time}") for time in range(2, 12, 3)]
     wanted = list(interpret(concatenation(), [left, right]))
     for crash_at in (40, 150, 260):
-        room = Room(concatenation(), [left, right], crash_at)
+        cluster = SteppedCluster(concatenation(), [left, right], crash_at)
         for _ in range(crash_at):
-            room.step()
-        room.crash(victim)
-        room.run(room.stopped)
-        assert not room.master.coordinator.error
-        assert room.items == wanted
-        assert room.consumer.items == wanted, "not in label order"
+            cluster.step()
+        cluster.crash(victim)
+        cluster.run(cluster.stopped)
+        assert not cluster.master.coordinator.error
+        assert cluster.items == wanted
+        assert cluster.consumer.items == wanted, "not in label order"
 
 
 def test_at_least_once_is_equivalent_to_duplicated_input() -> None:
@@ -101,13 +103,15 @@ def test_at_least_once_is_equivalent_to_duplicated_input() -> None:
     left: Records = [(time, f"{time} ") for time in range(1, 8)]
     repeated = 0
     for seed in range(8):
-        room = Room(concatenation(), [left, []], seed, mode="at-least-once", interval=99.0)
-        room.run(room.has(3))
-        room.crash("node-0")
-        room.run(room.stopped)
-        last = max(room.values, key=lambda text: len(str(text)))
+        cluster = SteppedCluster(
+            concatenation(), [left, []], seed, mode="at-least-once", interval=99.0
+        )
+        cluster.run(cluster.has(3))
+        cluster.crash("node-0")
+        cluster.run(cluster.stopped)
+        last = max(cluster.values, key=lambda text: len(str(text)))
         assert set(str(last).split()) == {str(time) for time, _ in left}
-        repeated += len(room.values) > len(left)
+        repeated += len(cluster.values) > len(left)
     assert repeated, "no element was repeated"
 
 
@@ -132,9 +136,9 @@ def test_repeated_runs_on_the_same_data_produce_the_same_results() -> None:
     outcomes = set()
     dialogues = set()
     for seed in range(12):
-        room = Room(concatenation(), [left, right], seed, nodes=1 + seed % 3)
-        room.run(room.stopped)
-        outcomes.add(tuple(map(repr, room.items)))
-        dialogues.add(len(room.said))
+        cluster = SteppedCluster(concatenation(), [left, right], seed, nodes=1 + seed % 3)
+        cluster.run(cluster.stopped)
+        outcomes.add(tuple(map(repr, cluster.items)))
+        dialogues.add(len(cluster.messages))
     assert len(dialogues) > 6, "all runs had the same order"
     assert outcomes == {tuple(map(repr, interpret(concatenation(), [left, right])))}

@@ -10,16 +10,16 @@ from driftline.barrier.ordered import OrderedBarrier
 from driftline.engine.labels import INFINITY
 from driftline.engine.wire.messages import Bundle, BundleStored, LastBundle
 from tests.paper.operations import LEFT, RIGHT, Records, concatenation, reference
-from tests.room import Room
+from tests.stepped_cluster import SteppedCluster
 
 
 def test_outputs_are_released_with_growing_labels() -> None:
     """Section V-A2: "the Barrier must release output items with monotonically increasing t(x)."""
     left: Records = [(time, f"l{time}") for time in range(1, 30)]
     right: Records = [(time, f"r{time}") for time in range(1, 30, 2)]
-    room = Room(concatenation(), [left, right], window=8)
-    room.run(room.stopped)
-    labels = [item.label for item in room.consumer.items]
+    cluster = SteppedCluster(concatenation(), [left, right], window=8)
+    cluster.run(cluster.stopped)
+    labels = [item.label for item in cluster.consumer.items]
     assert len(labels) == 44
     assert all(one < other for one, other in pairwise(labels))
 
@@ -29,16 +29,16 @@ def test_a_bundle_holds_output_items_and_t_last_and_is_acknowledged() -> None:
     bundle contains an output item and t_last. The Consumer must acknowledge that it received the
     bundle."
     """
-    room = Room(concatenation(), [LEFT, RIGHT], window=1)
-    room.run(room.stopped)
-    bundles = [message for _, _, _, message in room.heard(Bundle)]
-    stored = [message for _, _, _, message in room.heard(BundleStored)]
+    cluster = SteppedCluster(concatenation(), [LEFT, RIGHT], window=1)
+    cluster.run(cluster.stopped)
+    bundles = [message for _, _, _, message in cluster.messages_of(Bundle)]
+    stored = [message for _, _, _, message in cluster.messages_of(BundleStored)]
     assert len(bundles) >= 2
     for bundle in bundles:
         assert isinstance(bundle, Bundle)
         assert bundle.blobs
         assert BundleStored(bundle.barrier, bundle.incarnation, bundle.t_last) in stored
-    assert len(room.consumer.items) == 3
+    assert len(cluster.consumer.items) == 3
 
 
 def test_no_bundle_is_sent_before_the_one_before_it_is_acknowledged() -> None:
@@ -46,20 +46,23 @@ def test_no_bundle_is_sent_before_the_one_before_it_is_acknowledged() -> None:
     acknowledged."
     """
     left: Records = [(time, f"l{time}") for time in range(1, 40)]
-    room = Room(concatenation(), [left, []], seed=3, window=8)
-    room.run(room.has(1))
-    room.silent.add("consumer")
+    cluster = SteppedCluster(concatenation(), [left, []], seed=3, window=8)
+    cluster.run(cluster.has(1))
+    cluster.silent.add("consumer")
     for _ in range(1500):
-        room.step()
+        cluster.step()
     waiting = [
-        data for (_, to), channel in room.channels.items() if to == "consumer" for data in channel
+        data
+        for (_, to), channel in cluster.channels.items()
+        if to == "consumer"
+        for data in channel
     ]
-    room.silent.clear()
-    room.run(room.stopped)
+    cluster.silent.clear()
+    cluster.run(cluster.stopped)
     assert waiting
     latest: dict[str, int] = {}
     acknowledged: set[tuple[str, int]] = set()
-    for _, _, _, message in room.said:
+    for _, _, _, message in cluster.messages:
         if isinstance(message, Bundle):  # the same one may be sent again
             before = latest.get(message.barrier, message.t_last)
             assert before == message.t_last or (message.barrier, before) in acknowledged
@@ -67,23 +70,25 @@ def test_no_bundle_is_sent_before_the_one_before_it_is_acknowledged() -> None:
         elif isinstance(message, BundleStored):
             acknowledged.add((message.barrier, message.t_last))
     assert len(acknowledged) > 3
-    assert room.values == reference(concatenation(), left, [])
+    assert cluster.values == reference(concatenation(), left, [])
 
 
 def test_the_consumer_returns_the_last_bundle_on_request() -> None:
     """Section V-A2: "Consumer must return last received bundle on Barrier's request."""
-    room = Room(concatenation(), [LEFT, RIGHT], window=1)
-    room.run(room.has(2))
-    delivered = [m for _, _, _, m in room.heard(Bundle) if isinstance(m, Bundle)]
-    before = len(room.said)
-    for node in room.nodes:
-        room.crash(node)
+    cluster = SteppedCluster(concatenation(), [LEFT, RIGHT], window=1)
+    cluster.run(cluster.has(2))
+    delivered = [m for _, _, _, m in cluster.messages_of(Bundle) if isinstance(m, Bundle)]
+    before = len(cluster.messages)
+    for node in cluster.nodes:
+        cluster.crash(node)
 
     def answered() -> dict[str, LastBundle]:
-        heard = [m for _, _, _, m in room.heard(LastBundle, before) if isinstance(m, LastBundle)]
+        heard = [
+            m for _, _, _, m in cluster.messages_of(LastBundle, before) if isinstance(m, LastBundle)
+        ]
         return {message.barrier: message for message in heard}
 
-    room.run(lambda: len(answered()) == len(room.nodes))
+    cluster.run(lambda: len(answered()) == len(cluster.nodes))
     answers = answered()
     [barrier] = {bundle.barrier for bundle in delivered}
     answer, last = answers.pop(barrier), delivered[-1]

@@ -6,7 +6,7 @@ import pytest
 
 from driftline.engine.wire.messages import Frame
 from tests.paper.operations import LEFT, RIGHT, Records, concatenation
-from tests.room import Room
+from tests.stepped_cluster import SteppedCluster
 
 
 def test_each_element_is_saved_before_it_may_influence_others() -> None:
@@ -14,21 +14,21 @@ def test_each_element_is_saved_before_it_may_influence_others() -> None:
     operation states."
     """
     records: Records = [(time, f"r{time}") for time in range(1, 40)]
-    room = Room(concatenation(), [records, []], mode="strong-productions", window=20)
-    room.held_disks.update(room.nodes)
-    for name in room.nodes:  # except the load of the initial state
-        room.run(lambda name=name: bool(room.jobs.get(name)))  # type: ignore[misc]
-        room._execute_job(name)
-    room.run(lambda: all(room.jobs[name] for name in room.nodes))
+    cluster = SteppedCluster(concatenation(), [records, []], mode="strong-productions", window=20)
+    cluster.held_disks.update(cluster.nodes)
+    for name in cluster.nodes:  # except the load of the initial state
+        cluster.run(lambda name=name: bool(cluster.jobs.get(name)))  # type: ignore[misc]
+        cluster._carry_out(name)
+    cluster.run(lambda: all(cluster.jobs[name] for name in cluster.nodes))
     for _ in range(1000):
-        room.step()
-    assert [m for _, sender, _, m in room.heard(Frame) if sender in room.nodes] == []
-    assert room.values == []
-    assert room.master.tracker is not None
-    assert room.master.tracker.processed <= 1
-    room.held_disks.clear()
-    room.run(room.stopped)
-    assert len(room.values) == 39
+        cluster.step()
+    assert [m for _, sender, _, m in cluster.messages_of(Frame) if sender in cluster.nodes] == []
+    assert cluster.values == []
+    assert cluster.master.tracker is not None
+    assert cluster.master.tracker.processed <= 1
+    cluster.held_disks.clear()
+    cluster.run(cluster.stopped)
+    assert len(cluster.values) == 39
 
 
 def test_of_many_possible_results_only_one_is_computed_and_saved() -> None:
@@ -37,14 +37,16 @@ def test_of_many_possible_results_only_one_is_computed_and_saved() -> None:
     """
     found = set()
     for seed in range(20):
-        room = Room(concatenation(), [LEFT, RIGHT], seed, mode="strong-productions", interval=99.0)
+        cluster = SteppedCluster(
+            concatenation(), [LEFT, RIGHT], seed, mode="strong-productions", interval=99.0
+        )
         for count in (1, 2):
-            room.run(room.has(count))
-            for node in room.nodes:
-                room.crash(node)
-        room.run(room.stopped)
-        assert not room.master.coordinator.error
-        shortest, longer, longest = map(str, room.values)
+            cluster.run(cluster.has(count))
+            for node in cluster.nodes:
+                cluster.crash(node)
+        cluster.run(cluster.stopped)
+        assert not cluster.master.coordinator.error
+        shortest, longer, longest = map(str, cluster.values)
         assert longest.startswith(longer)
         assert longer.startswith(shortest)
         assert sorted(longest) == ["a", "b", "c"]
@@ -62,15 +64,19 @@ def test_recovery_resends_saved_records_and_drops_processed_ones(victim: str) ->
     wanted = sorted(str(payload) for _, payload in left + right)
     again = 0
     for seed, count in enumerate((1, 2, 4, 5, 7, 8)):
-        room = Room(concatenation(), [left, right], seed, mode="strong-productions", window=3)
-        room.run(room.has(count))
-        room.crash(victim)
-        room.run(room.stopped)
-        assert not room.master.coordinator.error
-        assert len(room.values) == len(wanted)
-        longest = max(map(str, room.values), key=len)
+        cluster = SteppedCluster(
+            concatenation(), [left, right], seed, mode="strong-productions", window=3
+        )
+        cluster.run(cluster.has(count))
+        cluster.crash(victim)
+        cluster.run(cluster.stopped)
+        assert not cluster.master.coordinator.error
+        assert len(cluster.values) == len(wanted)
+        longest = max(map(str, cluster.values), key=len)
         assert sorted(f"{word} " for word in longest.split()) == wanted
-        assert all(longest.startswith(str(value)) for value in room.values)
-        frames = [m.id for _, who, _, m in room.heard(Frame) if who in room.nodes and m.id]  # type: ignore[attr-defined]
+        assert all(longest.startswith(str(value)) for value in cluster.values)
+        frames = [
+            m.id for _, who, _, m in cluster.messages_of(Frame) if who in cluster.nodes and m.id
+        ]  # type: ignore[attr-defined]
         again += len(frames) - len(set(frames))
     assert again or victim == "consumer", "no frame was sent again"

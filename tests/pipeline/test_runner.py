@@ -52,7 +52,7 @@ from tests.examples.inputs import NAMES
 from tests.examples.inputs import records as example_records
 from tests.pipeline import hourly
 from tests.pipeline.flows import Small, build, inputs, smalls
-from tests.room import Room
+from tests.stepped_cluster import SteppedCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,9 +92,9 @@ def on_spark(
 
 def on_nodes(flow: Flow, found: list[list[object]], seed: int) -> list[Item]:
     timed = [list(enumerate(payloads, 1)) for payloads in found]
-    room = Room(flow, timed, seed, dead_letters=True)
-    room.run(room.stopped, steps=200_000)
-    return room.items
+    cluster = SteppedCluster(flow, timed, seed, dead_letters=True)
+    cluster.run(cluster.stopped, steps=200_000)
+    return cluster.items
 
 
 def seed_has_timers(seed: int) -> bool:

@@ -20,7 +20,7 @@ from driftline.engine.operators.aggregates import Count
 from driftline.engine.operators.windows import Tumbling
 from driftline.engine.state.managed import MapState
 from driftline.engine.wire.messages import AskReport, StatusReport, decode
-from tests.room import Room
+from tests.stepped_cluster import SteppedCluster
 
 SUBMITTED = Submission(
     "sums", "flow.py", "/out", 2, ("a-host-node", "b-host-node"), ("c-host-front",), "exactly-once",
@@ -35,7 +35,7 @@ AGENTS = [
 BEGUN = ClusterState("identity", last_session=1)
 
 
-def room() -> Room:
+def cluster() -> SteppedCluster:
     """Create a run with large changes and outputs, and a small in-flight window."""
     flow = Flow("sums")
     places = MapState[str, int]("places")
@@ -47,12 +47,12 @@ def room() -> Room:
 
     flow.source("numbers").key_by(lambda number: number % 5).scan(put, places).sink()
     inputs: list[list[tuple[int, object]]] = [[(time, time) for time in range(1, 251)]]
-    return Room(flow, inputs, window=6, waiting_bytes=4000, interval=0.3)
+    return SteppedCluster(flow, inputs, window=6, waiting_bytes=4000, interval=0.3)
 
 
-def status_in(room: Room) -> FlowStatus:
+def status_in(cluster: SteppedCluster) -> FlowStatus:
     """Return the status that `driftline status` computes from the answers of all roles."""
-    reports = reports_in(room, "master", "node-0", "node-1", "front-0")
+    reports = reports_in(cluster, "master", "node-0", "node-1", "front-0")
     return flow_status(SUBMITTED, ClusterState("identity"), reports, AGENTS)
 
 
@@ -65,9 +65,9 @@ def table_lines(flow: FlowStatus) -> list[str]:
 
 
 def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
-    made = room()
+    made = cluster()
     made.run(made.has(20))
-    assert status_in(room()).snapshot_age_s is None, "there is no snapshot yet"
+    assert status_in(cluster()).snapshot_age_s is None, "there is no snapshot yet"
     made.run(lambda: made.master.coordinator.snapshots.committed > 0)
     before = status_in(made)
     assert before.snapshot_age_s is not None
@@ -90,11 +90,11 @@ def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
     made.run(lambda: not status_in(made).held_back, 100_000)
 
 
-def reports_in(room: Room, *names: str) -> dict[str, StatusReport]:
+def reports_in(cluster: SteppedCluster, *names: str) -> dict[str, StatusReport]:
     """Ask these roles for their status reports."""
     reports = {}
     for name in names:
-        party = room.parties[name]
+        party = cluster.parties[name]
         party.handle("watch-status", AskReport("somewhere"))
         [data] = [data for to, data in party.outbox if to == "watch-status"]
         party.outbox.clear()
@@ -111,13 +111,13 @@ def test_status_without_a_master_says_no_master_answers() -> None:
     assert new.state == "starting: no master answers yet"
 
 
-def nodes(room: Room) -> list[Node]:
-    return [party for party in room.parties.values() if isinstance(party, Node)]
+def nodes(cluster: SteppedCluster) -> list[Node]:
+    return [party for party in cluster.parties.values() if isinstance(party, Node)]
 
 
 @pytest.mark.parametrize("age_s", [None, 7.4])
 def test_status_table_fits_in_100_columns(age_s: float | None) -> None:
-    made = room()
+    made = cluster()
     made.run(made.has(100))
     for node in nodes(made):
         node.more_figures = lambda: {"outputs": 77}
@@ -153,7 +153,7 @@ def test_status_names_the_source_that_holds_back_an_operator() -> None:
         [(time, {"at": 1_700_000_000 + time}) for time in range(1, 400, 2)],
         [(time, {"at": 1_700_000_000}) for time in range(2, 400, 2)],
     ]
-    made = Room(flow, inputs)
+    made = SteppedCluster(flow, inputs)
     made.run(made.has(0))
     for _ in range(6000):
         made.step()

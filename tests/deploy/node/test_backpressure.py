@@ -33,7 +33,7 @@ from driftline.engine.wire.role import Role
 from driftline.simulation.scenarios.flows import two_fronts
 from driftline.simulation.scenarios.scenario import draw_scenario
 from driftline.simulation.simulation import Simulation
-from tests.room import Room
+from tests.stepped_cluster import SteppedCluster
 
 
 class BudgetClock:
@@ -218,66 +218,66 @@ def places() -> Flow:
     return made
 
 
-def make_room(mode: str, made: Flow | None = None, **options: float) -> Room:
+def make_cluster(mode: str, made: Flow | None = None, **options: float) -> SteppedCluster:
     inputs: list[list[tuple[int, object]]] = [[(time, time) for time in range(1, RECORDS + 1)]]
-    return Room(
+    return SteppedCluster(
         made or flow(), inputs, mode=mode, window=6, waiting_bytes=WAITING,
         interval=options.get("interval", 0.3),
     )  # fmt: skip
 
 
-def taken(room: Room) -> int:
-    front = room.parties["front-0"]
+def taken(cluster: SteppedCluster) -> int:
+    front = cluster.parties["front-0"]
     assert isinstance(front, Front)
     return front.sent_records
 
 
-def nodes(room: Room) -> list[Node]:
-    return [party for party in room.parties.values() if isinstance(party, Node)]
+def nodes(cluster: SteppedCluster) -> list[Node]:
+    return [party for party in cluster.parties.values() if isinstance(party, Node)]
 
 
-def outputs_are_right(room: Room, made: Flow | None = None) -> bool:
-    expected = [item.value for item in interpret(made or flow(), room.inputs)]
-    return sorted(map(str, room.values)) == sorted(map(str, expected))
+def outputs_are_right(cluster: SteppedCluster, made: Flow | None = None) -> bool:
+    expected = [item.value for item in interpret(made or flow(), cluster.inputs)]
+    return sorted(map(str, cluster.values)) == sorted(map(str, expected))
 
 
 @pytest.mark.parametrize("mode", POLICIES)
 def test_hung_consumer_causes_back_pressure(mode: str) -> None:
-    room = make_room(mode)
-    room.run(room.has(5))
-    room.silent.add("consumer")
+    cluster = make_cluster(mode)
+    cluster.run(cluster.has(5))
+    cluster.silent.add("consumer")
     most = 0
     for _ in range(6000):  # far longer than the time after which stalled work counts as lost
-        room.step()
-        most = max(most, *(node.barrier.waiting_bytes for node in nodes(room)))
-    held = taken(room)
+        cluster.step()
+        most = max(most, *(node.barrier.waiting_bytes for node in nodes(cluster)))
+    held = taken(cluster)
     assert held < RECORDS - 20
     assert most < 2 * WAITING
-    assert room.master.coordinator.recoveries == 0
-    room.silent.clear()
-    room.run(room.stopped, 100_000)
-    assert outputs_are_right(room)
-    assert room.master.coordinator.recoveries == 0
+    assert cluster.master.coordinator.recoveries == 0
+    cluster.silent.clear()
+    cluster.run(cluster.stopped, 100_000)
+    assert outputs_are_right(cluster)
+    assert cluster.master.coordinator.recoveries == 0
 
 
 def test_long_open_epoch_triggers_an_early_snapshot() -> None:
-    room = make_room("two-phase", interval=1e6)
-    room.run(room.has(RECORDS // 2), 100_000)
-    assert room.heard(AskSnapshot)
-    assert room.master.coordinator.snapshots.committed > 1
+    cluster = make_cluster("two-phase", interval=1e6)
+    cluster.run(cluster.has(RECORDS // 2), 100_000)
+    assert cluster.messages_of(AskSnapshot)
+    assert cluster.master.coordinator.snapshots.committed > 1
 
 
 def test_hung_disk_causes_back_pressure() -> None:
-    room = make_room("exactly-once", places())
-    room.run(room.has(5))
-    room.held_disks.add("node-1")
+    cluster = make_cluster("exactly-once", places())
+    cluster.run(cluster.has(5))
+    cluster.held_disks.add("node-1")
     most = 0
     for _ in range(8000):
-        room.step()
-        most = max(most, *(node.pipeline.unsaved_bytes for node in nodes(room)))
+        cluster.step()
+        most = max(most, *(node.pipeline.unsaved_bytes for node in nodes(cluster)))
     assert WAITING < most < 4 * WAITING
-    assert taken(room) < RECORDS - 20
-    room.held_disks.clear()
-    room.run(room.stopped, 100_000)
-    assert outputs_are_right(room, places())
-    assert room.master.coordinator.recoveries == 0
+    assert taken(cluster) < RECORDS - 20
+    cluster.held_disks.clear()
+    cluster.run(cluster.stopped, 100_000)
+    assert outputs_are_right(cluster, places())
+    assert cluster.master.coordinator.recoveries == 0

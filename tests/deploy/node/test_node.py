@@ -39,7 +39,7 @@ from driftline.engine.wire.messages import (
     encode,
 )
 from driftline.simulation.scenarios.flows import two_fronts
-from tests.room import Room
+from tests.stepped_cluster import SteppedCluster
 
 INCARNATION = 1
 
@@ -244,10 +244,10 @@ def test_event_time_in_the_future_is_logged_once_for_live_records(
     records: list[tuple[int, object]] = [
         (begin + n, {"user": n % 3, "at": begin + n + ahead.get(n, 0)}) for n in range(60)
     ]
-    room = Room(flow, [records], nodes=1)
-    room.run(room.has(1))
-    room.crash("front-0")
-    room.run(room.stopped, 60_000)
+    cluster = SteppedCluster(flow, [records], nodes=1)
+    cluster.run(cluster.has(1))
+    cluster.crash("front-0")
+    cluster.run(cluster.stopped, 60_000)
     found = [r.fields for r in caplog.records if r.fields["event"] == "future-event-time"]  # type: ignore[attr-defined]
     assert found == [
         {

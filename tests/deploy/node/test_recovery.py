@@ -39,7 +39,7 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.role import DurableJob
 from driftline.simulation.scenarios.flows import two_fronts
 from tests.paper.operations import Records, concatenation
-from tests.room import Room
+from tests.stepped_cluster import SteppedCluster
 
 M = TypeVar("M", bound=Message)
 EMPTY = Loaded(b"", [])
@@ -187,17 +187,17 @@ def test_restore_spans_turns_and_is_cancelled_by_a_newer_incarnation() -> None:
 
 def test_damaged_store_ends_the_run_when_a_part_is_written() -> None:
     left: Records = [(time, f"l{time}") for time in range(1, 40)]
-    room = Room(concatenation(), [left, []], seed=9)
-    execute_job = room.stores["node-0"].execute_job
+    cluster = SteppedCluster(concatenation(), [left, []], seed=9)
+    carry_out = cluster.stores["node-0"].carry_out
 
     def damaged(job: DurableJob) -> object:
         if isinstance(job, StoreSnapshot):
             return SnapshotDamaged("state/node-0 is damaged")
         return execute_job(job)
 
-    with patch.object(room.stores["node-0"], "execute_job", damaged):
-        room.run(lambda: room.master.coordinator.outcome is not None)
-    assert room.master.coordinator.error == "SnapshotDamaged: state/node-0 is damaged"
+    with patch.object(cluster.stores["node-0"], "carry_out", damaged):
+        cluster.run(lambda: cluster.master.coordinator.outcome is not None)
+    assert cluster.master.coordinator.error == "SnapshotDamaged: state/node-0 is damaged"
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -220,10 +220,10 @@ def test_count_of_late_elements_is_exact_after_kills(seed: int) -> None:
     items = list(run_reference(views(with_sink=True), [records]))
     late = sum(item.sink == 3 for item in items)
     assert late > 20
-    room = Room(views(with_sink=False), [list(enumerate(records, 1))], seed, window=4)
+    cluster = SteppedCluster(views(with_sink=False), [list(enumerate(records, 1))], seed, window=4)
     for rows, victim in ((20, "node-0"), (45, "master"), (60, "node-1"), (75, "front-0")):
-        room.run(room.has(rows))
-        room.crash(victim)
-    room.run(room.stopped, 100_000)
-    assert room.state is not None
-    assert room.state.snapshots[0].late == late
+        cluster.run(cluster.has(rows))
+        cluster.crash(victim)
+    cluster.run(cluster.stopped, 100_000)
+    assert cluster.state is not None
+    assert cluster.state.snapshots[0].late == late

@@ -31,7 +31,7 @@ from driftline.engine.wire.messages import (
 from tests.connectors.sinks.bundles import BARRIER, GROUPS, items, stream
 
 
-class FailingConsumer(MemoryConsumer):
+class ConsumerWithError(MemoryConsumer):
     """Consumer that fails with a given error."""
 
     def __init__(self) -> None:
@@ -57,11 +57,11 @@ class ConsumerDialogue:
     """A server with its consumer and its answers."""
 
     def __init__(self) -> None:
-        self.consumer = FailingConsumer()
+        self.consumer = ConsumerWithError()
         self.made: list[str] = []
         self.server = ConsumerServer(self.make)
 
-    def make(self, barrier: str) -> FailingConsumer:
+    def make(self, barrier: str) -> ConsumerWithError:
         self.made.append(barrier)
         return self.consumer
 
@@ -197,7 +197,7 @@ def test_dead_letters_are_logged_without_further_bundles(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     letters = DeadLetters("out/dead-letters")
-    server = ConsumerServer(lambda barrier: FailingConsumer(), letters)
+    server = ConsumerServer(lambda barrier: ConsumerWithError(), letters)
     for now in (1.0, 1.1, 1.2):
         letters.add_bad_records(now, [BadRecord(7, "in.jsonl", "no JSON", "x")])
     now = 1.2

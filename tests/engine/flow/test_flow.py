@@ -16,7 +16,7 @@ async def waiting(value: object) -> object:
     return value
 
 
-def in_a_row(flow: Flow, count: int) -> Flow:
+def chain_of_maps(flow: Flow, count: int) -> Flow:
     stream = flow.source("in")
     for _ in range(count - 2):
         stream = stream.map(str)
@@ -51,14 +51,14 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
     (lambda flow: flow.source("in").map(waiting, name="n"), "map 'n': its function is async"),
     (lambda flow: flow.source("in").key_by(waiting).distinct(), "its key function is async"),
     (
-        lambda flow: in_a_row(flow, PATH_LENGTH_MAX + 1).validate(),
+        lambda flow: chain_of_maps(flow, PATH_LENGTH_MAX + 1).validate(),
         r"sink 'output' .* operator 101 in a row",
     ),
 ]
 
 
 @pytest.mark.parametrize(("build", "what"), WRONG, ids=range(len(WRONG)))
-def test_a_flow_that_cannot_run_is_refused_and_the_operator_is_named(
+def test_invalid_flow_is_rejected_with_the_operator_name(
     build: Callable[[Flow], object], what: str
 ) -> None:
     with pytest.raises(FlowError, match=what):
@@ -107,7 +107,7 @@ def test_fields_are_kept_only_by_operators_that_keep_the_payload() -> None:
     assert flow.sinks[0].fields == ("word", "n")
 
 
-def test_inputs_are_put_in_the_order_of_their_sources() -> None:
+def test_inputs_are_ordered_like_their_sources() -> None:
     flow = Flow("two")
     flow.source("left").union(flow.source("right")).sink()
     inputs = {"right": ["b"], "left": ["a"]}
@@ -140,7 +140,7 @@ stream.sink()
 """
 
 
-def test_functions_of_a_loop_that_share_its_variable_are_warned_of(
+def test_functions_that_share_a_loop_variable_cause_a_warning(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     names: dict[str, Any] = {}
@@ -160,6 +160,6 @@ def test_functions_of_a_loop_that_share_its_variable_are_warned_of(
 
 
 @pytest.mark.parametrize("groups", [0, -1, 1.5, True, "3", 2**15 + 1])
-def test_a_number_of_key_groups_that_cannot_be_is_refused(groups: int) -> None:
+def test_invalid_number_of_key_groups_is_rejected(groups: int) -> None:
     with pytest.raises(FlowError, match=r"flow 'f' cannot have groups=.*from 1 to 32768"):
         Flow("f", groups=groups)

@@ -36,7 +36,7 @@ def flow_file(folder: Path, more: str = "") -> str:
     return str(path)
 
 
-def test_each_call_makes_a_flow_of_its_own(tmp_path: Path) -> None:
+def test_each_call_makes_a_new_flow(tmp_path: Path) -> None:
     where = flow_file(tmp_path)
     one, other = load_flow(f"{where}:made"), load_flow(f"{where}:made")
     assert one is not other

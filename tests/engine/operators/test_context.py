@@ -1,4 +1,4 @@
-"""Failures keep the whole element; messages for people are short, and mark truncation."""
+"""Failures keep the complete element; messages for users are short, and mark truncation."""
 
 from __future__ import annotations
 

@@ -185,14 +185,14 @@ def test_state_contains_only_panes_that_open_windows_need(
 def test_element_is_added_once() -> None:
     added: list[int] = []
 
-    class Noted(Count):
+    class NotingAggregate(Count):
         def add(self, accumulator: int, element: Any) -> int:
             added.append(element["id"])
             return super().add(accumulator, element)
 
     flow = Flow("once")
     windows = flow.source("in", event_time="at").key_by("user").window(Hopping(60, every=1))
-    windows.aggregate(count=Noted()).sink()
+    windows.aggregate(count=NotingAggregate()).sink()
     with FlowTest(flow) as test:
         for number in range(100):
             test.send({"user": "a", "at": number, "id": number})

@@ -57,7 +57,7 @@ def test_ordered_input_causes_no_tombstones(kind: str, story: Story) -> None:
 
 @settings(max_examples=30)
 @given(stories())
-def test_an_output_that_stays_the_same_after_a_replay_is_not_sent_again(story: Story) -> None:
+def test_unchanged_output_is_not_sent_again_after_a_correction(story: Story) -> None:
     step, collected = make(Speculative, flow_of("only_itself"))
     for batch in story.batches:
         for element in batch:
@@ -66,7 +66,7 @@ def test_an_output_that_stays_the_same_after_a_replay_is_not_sent_again(story: S
     assert sorted(sent) == sorted(element for batch in story.batches for element in batch)
 
 
-def test_of_many_outputs_only_those_that_changed_are_sent_again() -> None:
+def test_only_changed_outputs_are_sent_again() -> None:
     def number(_: Context, element: tuple[str, str], count: ReducingState[int]) -> list[object]:
         n = count.add(1)
         return [element[1], n, *(["more"] if n > 1 else [])]
@@ -146,7 +146,7 @@ def test_late_element_may_change_a_result_that_cannot_be_encoded() -> None:
         st.lists(st.tuples(labels, payloads), max_size=5, unique_by=lambda e: e[0]), max_size=4
     )
 )
-def test_without_an_order_elements_are_applied_as_they_come_and_saved_by_epoch(
+def test_unordered_elements_are_applied_on_arrival_and_saved_by_epoch(
     kind: str, epochs: list[list[Element]]
 ) -> None:
     flow = flow_of(kind)
@@ -175,7 +175,7 @@ def key_and_values(
     return [(context.key, *seen)]
 
 
-def test_a_late_element_keeps_the_type_of_its_key() -> None:
+def test_late_element_keeps_the_type_of_its_key() -> None:
     """5, 5.0 and True, 1 are different keys, whichever arrives first."""
     flow = Flow("types")
     keyed = flow.source("values").key_by(lambda value: value[0])

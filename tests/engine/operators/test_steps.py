@@ -151,13 +151,13 @@ def test_fan_out_sends_every_element_to_each_edge_with_its_number(batch: list[El
         assert edge.pushed == [((*label, number), 0, value, sign) for label, value, sign in batch]
 
 
-def test_an_edge_may_change_its_batch_without_others_seeing_it() -> None:
-    class Greedy(Collected):
+def test_edge_may_change_its_batch_without_affecting_others() -> None:
+    class GreedyEdge(Collected):
         def push(self, labels: Labels, values: list[object], signs: list[int] | None) -> None:
             values.clear()
 
     after = Collected()
-    FanOut([Greedy(), after]).push([(1, 0)], ["x"], None)
+    FanOut([GreedyEdge(), after]).push([(1, 0)], ["x"], None)
     assert after.pushed == [((1, 0, 1), 0, "x", 1)]
 
 
@@ -202,9 +202,7 @@ def test_shuffle_sends_each_element_once_in_order_to_its_key_owner(
 
 
 @given(batch=elements, nodes=st.integers(1, 3))
-def test_a_key_function_that_raises_fails_its_element_and_no_other(
-    batch: list[Element], nodes: int
-) -> None:
+def test_failing_key_function_fails_only_its_element(batch: list[Element], nodes: int) -> None:
     step, outbounds, barrier = shuffle(picky, nodes)
     push(step, batch)
     good = [(label, sign) for label, value, sign in batch if int(str(value)) % 3]

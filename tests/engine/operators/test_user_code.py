@@ -1,5 +1,4 @@
-"""Errors name a line of user code, for functions that fail and for flows that cannot be built or
-loaded."""
+"""Errors name a line of user code, for failing functions and for flows that cannot be loaded."""
 
 from __future__ import annotations
 
@@ -69,7 +68,7 @@ def test_failure_names_the_innermost_line_of_user_code(
     assert line.partition(":")[2] in failure_of(tmp_path, call).line
 
 
-def test_a_recursion_is_described_in_the_same_words_however_deep_the_stack_is(
+def test_recursion_error_text_does_not_depend_on_the_stack_depth(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)
@@ -95,7 +94,7 @@ BUILT = [
 
 
 @pytest.mark.parametrize(("text", "number", "said"), BUILT, ids=[case[2] for case in BUILT])
-def test_a_flow_that_cannot_be_built_or_loaded_names_the_line(
+def test_error_of_building_or_loading_a_flow_names_the_line(
     text: str, number: int, said: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "wrong.py"
@@ -105,7 +104,7 @@ def test_a_flow_that_cannot_be_built_or_loaded_names_the_line(
     assert f"\n  at: {path}:{number}" in str(error.value)
 
 
-def test_an_error_in_a_function_that_makes_a_flow_names_its_line(tmp_path: Path) -> None:
+def test_error_in_a_flow_function_names_its_line(tmp_path: Path) -> None:
     path = tmp_path / "wrong.py"
     path.write_text("from driftline import Flow\ndef make():\n    Flow('f').source('in').scan(1)\n")
     with pytest.raises(FlowError, match="needs a key") as error:
@@ -129,7 +128,7 @@ NO_LINE_OF_A_FUNCTION = [
 
 
 @pytest.mark.parametrize(("text", "error"), NO_LINE_OF_A_FUNCTION)
-def test_without_a_line_of_a_function_the_line_of_the_operator_is_named(
+def test_error_names_the_operator_line_if_the_function_has_none(
     text: str, error: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "made.py"

@@ -162,7 +162,7 @@ def fill(store: PartStore, numbers: Iterable[int], commit: bool = True) -> dict[
     return shown
 
 
-class Unsteady(MemoryKeyValue):
+class UnsteadyStore(MemoryKeyValue):
     """Store whose reads fail while `failing` is set."""
 
     failing = False

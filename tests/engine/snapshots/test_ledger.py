@@ -1,4 +1,4 @@
-"""Ledger: remembers what was processed, and keeps only what may be needed again."""
+"""Ledger: remembers processed frames, and keeps only those that may be needed again."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_forgotten_frames_count_as_processed_by_their_time() -> None:
     assert ledger.was_processed(7, 99)
 
 
-def test_a_frame_comes_back_from_the_disk_as_it_was() -> None:
+def test_frame_round_trips_through_the_disk() -> None:
     ledger = Ledger()
     ledger.keep_frame("node-1", frame(1, 4, ("a", (1, 2.5))))
     ledger.keep_outputs(3, (4, (b"blob",)))

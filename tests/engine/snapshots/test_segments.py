@@ -75,7 +75,7 @@ def test_mixed_segment_is_split_by_key_group_without_loss(
     assert loaded(map(b"".join, parts.values())) == held(found)
 
 
-def test_the_rows_of_small_blocks_are_encoded_early_a_few_at_a_time() -> None:
+def test_rows_of_small_blocks_are_encoded_early_in_small_steps() -> None:
     table = Table(MAPPED)
     [state] = table.states("key")
     assert isinstance(state, MapState)
@@ -83,7 +83,7 @@ def test_the_rows_of_small_blocks_are_encoded_early_a_few_at_a_time() -> None:
         state[number % 100] = number
         table.keep()
     assert table.changelog.encode_early(1000)
-    assert not table.changelog.encode_early(1000), "few are left"
+    assert not table.changelog.encode_early(1000), "few rows are left to encode"
     state[7] = "last"
     table.keep()
     again = {"third": Table(MAPPED)}
@@ -91,7 +91,7 @@ def test_the_rows_of_small_blocks_are_encoded_early_a_few_at_a_time() -> None:
     assert held(again) == held({"third": table})
 
 
-def test_a_snapshot_holds_only_what_has_changed_since_the_one_before() -> None:
+def test_snapshot_contains_only_changes_since_the_previous_one() -> None:
     found = tables()
     change(found, [("put", key, number) for key in "abcdef" for number in range(4)])
     whole = sum(map(len, capture(found).values()))
@@ -120,6 +120,6 @@ def test_unknown_state_in_a_segment_is_reported_as_damage() -> None:
     ],
     ids=range(8),
 )
-def test_a_segment_that_cannot_be_read_is_damaged(segment: bytes) -> None:
+def test_unreadable_segment_is_reported_as_damage(segment: bytes) -> None:
     with pytest.raises(SnapshotDamaged):
         loaded([segment])

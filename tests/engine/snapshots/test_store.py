@@ -26,7 +26,7 @@ from tests.engine.snapshots.tables import (
     FLOW,
     LATEST,
     Step,
-    Unsteady,
+    UnsteadyStore,
     capture,
     change,
     fill,
@@ -49,7 +49,7 @@ def test_stored_snapshots_survive_closing_and_reopening(tmp_path: Path) -> None:
     store.close()
 
 
-def test_the_directory_of_another_flow_is_refused_and_not_touched(tmp_path: Path) -> None:
+def test_directory_of_another_flow_is_rejected_and_unchanged(tmp_path: Path) -> None:
     store = LmdbStore(tmp_path, "me")
     shown = fill(part_store(store), [1])
     store.close()
@@ -75,7 +75,7 @@ def test_missing_snapshot_is_not_replaced_by_an_older_one() -> None:
 
 @pytest.mark.parametrize("number", [LATEST, 3])
 def test_temporary_read_failure_does_not_damage_the_store(number: int) -> None:
-    kv = Unsteady("memory")
+    kv = UnsteadyStore("memory")
     store = part_store(kv, 2)
     shown = fill(store, range(1, 4), commit=False)
     kv.failing = True
@@ -112,7 +112,7 @@ def test_abandoned_snapshot_is_not_loaded_for_a_reused_number() -> None:
 
 
 @pytest.mark.parametrize("merge_at", [2, 99])
-def test_a_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
+def test_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
     kv = MemoryKeyValue("memory")
     fill(part_store(kv, merge_at), range(1, 5))
     assert len(kv.data) >= 4
@@ -142,9 +142,7 @@ def test_damaged_snapshot_leaves_the_previous_one_loadable() -> None:
 
 @pytest.mark.parametrize("damage", [b"", b"damage", None])
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_newest_snapshot_that_is_damaged_is_refused_and_not_passed_over(
-    damage: bytes | None, whole: bool
-) -> None:
+def test_damaged_newest_snapshot_is_rejected(damage: bytes | None, whole: bool) -> None:
     """Parts are written atomically, so a damaged part existed before."""
     kv = MemoryKeyValue("memory")
     fill(part_store(kv), range(1, 4), commit=False)
@@ -178,7 +176,7 @@ def test_merging_does_not_hide_damage() -> None:
 ALL = 0, FLOW.groups - 1
 
 
-def handed_over(store: PartStore, number: int, after: int, size: int = 7) -> list[bytes]:
+def transferred(store: PartStore, number: int, after: int, size: int = 7) -> list[bytes]:
     """Return the segments that another node reads, a few bytes at a time."""
     listed = store.execute_job(ListParts("node-9", number, 0, after, 0, ALL))
     assert isinstance(listed, tuple)
@@ -200,9 +198,9 @@ def test_increment_turns_an_earlier_snapshot_into_the_later_one(lmdb: bool, tmp_
     store = part_store(LmdbStore(tmp_path, "me") if lmdb else MemoryKeyValue("store"), 100)
     shown = fill(store, (1, 2, 3, 4, 5))
     found = tables()
-    restore(found, handed_over(store, 2, 0))
+    restore(found, transferred(store, 2, 0))
     assert held(found) == shown[2]
-    restore(found, handed_over(store, 5, 2))
+    restore(found, transferred(store, 5, 2))
     assert held(found) == shown[5]
 
 
@@ -212,8 +210,8 @@ def test_merged_snapshot_cannot_be_the_base_of_an_increment() -> None:
     store._merge_at = 2
     store.execute_job(MergeParts(4, 3))
     with pytest.raises(SnapshotDamaged, match="snapshot 2 is not there"):
-        store.execute_job(ListParts("node-9", 4, 0, 2, 0, ALL))
-    handed_over(store, 4, 3)
+        store.carry_out(ListParts("node-9", 4, 0, 2, 0, ALL))
+    transferred(store, 4, 3)
 
 
 def test_snapshot_of_another_incarnation_is_not_transferred() -> None:
@@ -231,7 +229,7 @@ def test_nodes_share_the_rows_of_a_segment() -> None:
         mine = tables()
         chunks = [
             chunk
-            for segment in handed_over(store, 3, 0)
+            for segment in transferred(store, 3, 0)
             for chunk in restore_owned_rows(mine, segment, owners, place)
         ]
         keys = [key for table in mine.values() for key in table]
@@ -248,7 +246,7 @@ def test_store_ignores_vacate_requests_of_an_earlier_master() -> None:
     assert store.newest() == 0
     shown = fill(store, (7,))
     again = part_store(kv)
-    assert again.execute_job(Vacate(4)) is False, "these parts may be those of the run by now"
+    assert again.carry_out(Vacate(4)) is False, "these parts may belong to the run by now"
     assert load(again, 7)[1] == shown[7]
     assert again.execute_job(Vacate(5)) is True
 
@@ -257,7 +255,7 @@ def test_store_ignores_vacate_requests_of_an_earlier_master() -> None:
 
 
 @given(st.lists(st.integers(1, 3), min_size=1, max_size=12), st.integers(1, 5))
-def test_the_last_two_committed_snapshots_are_loadable_however_often_parts_were_merged(
+def test_last_two_committed_snapshots_are_loadable_after_any_merges(
     gaps: list[int], merge_at: int
 ) -> None:
     numbers = [sum(gaps[: i + 1]) for i in range(len(gaps))]
@@ -297,7 +295,7 @@ def test_fallback_snapshot_is_kept_while_later_ones_are_abandoned() -> None:
     assert load(store, 3) == (b"meta 3", shown[3])
 
 
-def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
+def test_parts_are_merged_in_steps_between_which_others_are_stored() -> None:
     kv = MemoryKeyValue("memory")
     store = PartStore(kv, FLOW, 4, 2)
     found = tables()
@@ -308,7 +306,7 @@ def test_parts_are_joined_in_steps_and_others_stored_in_between() -> None:
         steps_taken += bool(store.execute_job(MergeParts(number, number - 1, merge_all=False)))
     assert steps_taken > 10
     parts = {int.from_bytes(key[:8], "big") for key in kv.data if key != NEWEST}
-    assert min(parts) > 1, "nothing was joined"
+    assert min(parts) > 1, "no parts were merged"
     assert load(store, LATEST) == (b"meta 59", held(found))
 
 

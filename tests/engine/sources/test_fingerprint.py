@@ -56,7 +56,7 @@ def test_only_changes_of_used_records_are_rejected(
         list(VerifiedSource(ListSource(now), noted).read(start))
 
 
-class Changing:
+class ChangingSource:
     """Source whose records change while it is read."""
 
     name = "changing"
@@ -75,7 +75,7 @@ class Changing:
 
 
 def test_file_changed_during_the_run_is_reported() -> None:
-    source = Changing(list("abcdef"))
+    source = ChangingSource(list("abcdef"))
     checked = VerifiedSource(source)
     cached = CachedSource(checked)
     assert len(list(cached.read(1))) == 6
@@ -83,7 +83,7 @@ def test_file_changed_during_the_run_is_reported() -> None:
     source.records[4] = "x"
     cached.trim(6)
     now = [(4, pack("d")), (5, pack("x")), (6, pack("f"))]
-    assert list(cached.read(4)) == now, "not used: as it is now"
+    assert list(cached.read(4)) == now, "not used, so read as it is now"
     source.records[1] = "x"
     cached.trim(6)
     with pytest.raises(StateMismatch, match="of the first 3 records"):
@@ -123,7 +123,7 @@ def test_record_at_a_truncation_does_not_count_as_used(tmp_path: Path) -> None:
     assert len(list(checked.read(last.time))) == 3001 - last.time
 
 
-def test_an_input_that_had_ended_before_others_must_not_grow() -> None:
+def test_input_that_ended_before_others_must_not_grow() -> None:
     noted = after("ab", 1000)
     VerifiedSource(ListSource("ab"), noted).check()
     with pytest.raises(

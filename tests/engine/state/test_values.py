@@ -275,7 +275,7 @@ def test_cyclic_value_raises_payload_error() -> None:
                 put(value)
 
 
-class Interrupted(Frozen):
+class InterruptedEncoding(Frozen):
     """Value during whose encoding another thread encodes a chunk, too."""
 
     def __init__(self) -> None:
@@ -291,7 +291,7 @@ class Interrupted(Frozen):
 
 def test_chunk_is_complete_if_another_thread_encodes_one_at_the_same_time() -> None:
     """The loop encodes a snapshot, while a thread merges the parts of earlier ones."""
-    rows: list[tuple[object, ...]] = [("key", 1, Interrupted()), ("key", 2)]
+    rows: list[tuple[object, ...]] = [("key", 1, InterruptedEncoding()), ("key", 2)]
     chunk = encode_chunk("operator", "state", rows)
     assert [*read_segment(chunk)] == [("operator", "state", [("key", 1, Frozen(b"1")), rows[1]])]
 

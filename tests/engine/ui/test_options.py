@@ -32,7 +32,9 @@ from driftline.engine.ui.results import write_json
 @reading_options()
 @json_option
 @plot_option()
-def whole(dead_letters: bool, shape: Shape, json_file: Path | None, plot: Path | None) -> None:
+def all_options(
+    dead_letters: bool, shape: Shape, json_file: Path | None, plot: Path | None
+) -> None:
     write_json(json_file, {"dead_letters": dead_letters})
     click.echo(f"{dead_letters} {shape}")
 
@@ -50,10 +52,10 @@ def output_of(command: click.Command, *arguments: str) -> str:
 
 
 def test_file_format_options_are_passed_as_one_shape() -> None:
-    assert output_of(whole) == f"False {Shape()}"
+    assert output_of(all_options) == f"False {Shape()}"
     options = ["--id-field=i", "--text-field=t", "--sections", "--on-error=dead-letter"]
     options += ["--encoding=Latin1", r"--delimiter=\t"]
-    assert output_of(whole, *options) == f"True {Shape('i', 't', True, 'latin-1', chr(9))}"
+    assert output_of(all_options, *options) == f"True {Shape('i', 't', True, 'latin-1', chr(9))}"
     assert output_of(split) == str(Shape(sections=True))
     assert output_of(split, "--no-sections") == str(Shape())
 
@@ -69,7 +71,7 @@ def test_an_unknown_encoding_or_delimiter_is_refused(option: str, error: str) ->
 
 
 @pytest.mark.parametrize("number", ["nan", "inf", "-inf", "0.5"])
-def test_a_number_has_to_be_finite_and_within_its_bounds(number: str) -> None:
+def test_number_must_be_finite_and_within_its_bounds(number: str) -> None:
     @click.command()
     @click.option("--after", type=FiniteRange(1))
     def command(after: float) -> None:
@@ -82,7 +84,7 @@ def test_a_number_has_to_be_finite_and_within_its_bounds(number: str) -> None:
 
 
 def test_a_result_is_one_line_and_its_folder_is_made(tmp_path: Path) -> None:
-    output_of(whole, f"--json={tmp_path / 'new' / 'r.json'}")
+    output_of(all_options, f"--json={tmp_path / 'new' / 'r.json'}")
     written = (tmp_path / "new" / "r.json").read_text()
     assert written.count("\n") == 1
     assert json.loads(written) == {"dead_letters": False}
@@ -97,7 +99,7 @@ def test_a_result_is_one_line_and_its_folder_is_made(tmp_path: Path) -> None:
     ],
 )
 def test_unwritable_result_file_is_a_usage_error(option: str, said: str) -> None:
-    done = CliRunner().invoke(whole, [option])
+    done = CliRunner().invoke(all_options, [option])
     assert done.exit_code == 2
     assert said in " ".join(done.output.split())
 
@@ -127,7 +129,7 @@ def job(how: str, json_file: Path | None) -> None:
         ("well", {"figure": 1}),
     ],
 )
-def test_a_command_that_fails_leaves_no_result_of_an_earlier_one(
+def test_failed_command_removes_the_result_of_an_earlier_one(
     tmp_path: Path, how: str, written: dict[str, object] | None
 ) -> None:
     file, link = tmp_path / "r.json", tmp_path / "link.json"
@@ -155,7 +157,7 @@ def test_a_report_is_one_line_however_narrow_the_console() -> None:
     assert out.getvalue() == "12 records, 0 bad records, 1.5 records per s\n"
 
 
-def test_figures_are_seen_in_a_narrow_terminal() -> None:
+def test_figures_are_visible_in_a_narrow_terminal() -> None:
     out = StringIO()
     view = ProgressView(Console(file=out, width=40, force_terminal=True), [])
     with view:

@@ -20,13 +20,13 @@ class Listener(Role):
 
     def __init__(self, name: str = "me") -> None:
         super().__init__(name)
-        self.heard: list[tuple[str, Message]] = []
+        self.received: list[tuple[str, Message]] = []
         self.lost: list[str] = []
 
     def handle(self, sender: str, message: Message) -> None:
         if isinstance(message, Stop):
             raise MalformedMessage("not for me")
-        self.heard.append((sender, message))
+        self.received.append((sender, message))
 
     def channel_lost(self, sender: str) -> None:
         self.lost.append(sender)
@@ -47,8 +47,8 @@ def sent(party: Role, *numbers: int) -> list[bytes]:
     return found
 
 
-def heard(party: Listener) -> list[int]:
-    return [message.number for _, message in party.heard if isinstance(message, BeginEpoch)]
+def received_by(party: Listener) -> list[int]:
+    return [message.number for _, message in party.received if isinstance(message, BeginEpoch)]
 
 
 @given(st.lists(st.integers(0, 9), max_size=40))
@@ -65,7 +65,7 @@ def test_receiver_handles_a_prefix_of_the_sent_messages(
         listener.receive(data[number])
         lost = lost or number > reached
         reached += number == reached and not lost
-        assert heard(listener) == list(range(reached))
+        assert received_by(listener) == list(range(reached))
         assert listener.lost == ["sender"] * lost
 
 
@@ -74,16 +74,16 @@ def test_gap_is_reported_once_and_stops_handling_until_next_incarnation() -> Non
     data = sent(sender, 1, 2, 3, 4)
     for number in (0, 2, 3, 1):
         listener.receive(data[number])
-    assert heard(listener) == [1]
+    assert received_by(listener) == [1]
     assert listener.lost == ["sender"]
     for party in (sender, listener):
         party.enter_incarnation(2)
     for message in sent(sender, 5, 6):
         listener.receive(message)
-    assert heard(listener) == [1, 5, 6]
+    assert received_by(listener) == [1, 5, 6]
 
 
-def test_messages_of_another_incarnation_are_dropped_without_a_trace() -> None:
+def test_messages_of_another_incarnation_have_no_effect() -> None:
     sender, listener = pair()
     old = sent(sender, 1, 2)
     listener.enter_incarnation(2)
@@ -93,7 +93,7 @@ def test_messages_of_another_incarnation_are_dropped_without_a_trace() -> None:
     newer = sent(sender, 4, 5)
     for data in (old[1], newer[1], new[0], old[0], newer[0]):
         listener.receive(data)
-    assert heard(listener) == [3]
+    assert received_by(listener) == [3]
     assert listener.lost == []
     assert listener.malformed == 0
 
@@ -111,8 +111,8 @@ def test_control_messages_are_neither_numbered_nor_dropped_by_incarnation() -> N
     listener.enter_incarnation(2)
     listener.receive(hello)
     assert listener.lost == []
-    assert heard(listener) == [1, 2]
-    assert [type(message) for _, message in listener.heard].count(Hello) == 3
+    assert received_by(listener) == [1, 2]
+    assert [type(message) for _, message in listener.received].count(Hello) == 3
 
 
 @given(st.lists(st.binary(max_size=30), min_size=1, max_size=5))
@@ -124,7 +124,7 @@ def test_malformed_bytes_are_counted_and_do_not_break_the_channel(garbage: list[
         listener.receive(data)
     listener.receive(second)
     assert listener.malformed == len(garbage)
-    assert heard(listener) == [1, 2]
+    assert received_by(listener) == [1, 2]
 
 
 def test_message_rejected_by_a_role_counts_as_malformed() -> None:
@@ -158,8 +158,8 @@ def test_messages_of_an_earlier_master_are_dropped() -> None:
         member.receive(data)
     for data in said(later, BeginEpoch(12)):
         member.receive(data)
-    assert heard(member) == [11, 12]
-    assert [type(message) for _, message in member.heard].count(Recover) == 0
+    assert received_by(member) == [11, 12]
+    assert [type(message) for _, message in member.received].count(Recover) == 0
     assert member.epoch == 4
 
 

@@ -158,7 +158,7 @@ def nested(levels: int, kind: str) -> object:
     return value
 
 
-def test_a_record_is_refused_from_one_level_or_byte_too_many() -> None:
+def test_record_above_a_limit_by_one_level_or_byte_is_rejected() -> None:
     for kind in ("dict", "list", "tuple"):
         assert not why_invalid_record(nested(RECORD_DEPTH_MAX, kind), 1)
         assert f"more than {RECORD_DEPTH_MAX} deep" in why_invalid_record(
@@ -168,7 +168,7 @@ def test_a_record_is_refused_from_one_level_or_byte_too_many() -> None:
     assert str(RECORD_BYTES_MAX) in why_invalid_record("", RECORD_BYTES_MAX + 1)
 
 
-def test_only_a_record_of_a_producer_may_have_no_sequences_as_keys() -> None:
+def test_only_producer_records_may_not_have_sequences_as_keys() -> None:
     record = {"pairs": [{(1, 2): 3}]}
     assert not why_invalid_record(record, 1)
     assert "keys that are sequences" in why_invalid_record(record, 1, of_producer=True)

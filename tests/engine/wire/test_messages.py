@@ -141,9 +141,7 @@ def test_truncated_or_extended_message_is_malformed(
 
 @given(encodable, st.integers(0, 60))
 @settings(max_examples=200)
-def test_any_value_in_the_place_of_a_message_or_of_a_part_is_refused_or_fits(
-    value: object, at: int
-) -> None:
+def test_any_value_as_a_message_or_a_part_is_rejected_or_valid(value: object, at: int) -> None:
     survives(pack(value))
     parts: list[object] = [10, 0, 1, 1, 1]
     parts[at % len(parts)] = value

@@ -28,7 +28,7 @@ from driftline.engine.flow.plan import make_plan
 from driftline.engine.meters import Sample
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.memory import ListSource
-from tests.room import Room
+from tests.stepped_cluster import SteppedCluster
 
 FLOW = Flow("flow")
 FLOW.source("records").key_by(lambda r: r).scan(lambda r, s: r, ValueState[int]("n")).sink()
@@ -93,18 +93,18 @@ def test_metrics_of_event_time_are_right_after_a_recovery() -> None:
     records: list[tuple[int, object]] = [
         (time, {"user": time % 4, "at": 0 if time == 100 else time}) for time in range(1, 121)
     ]
-    room = Room(flow, [records], window=6)
-    room.run(room.has(20))
-    room.crash("node-1")
+    cluster = SteppedCluster(flow, [records], window=6)
+    cluster.run(cluster.has(20))
+    cluster.crash("node-1")
 
     def sum_of(name: str, *labels: str) -> float:
-        nodes = [room.parties[node] for node in room.nodes]
+        nodes = [cluster.parties[node] for node in cluster.nodes]
         samples_per_node = [node_samples(node) for node in nodes if isinstance(node, Node)]
         samples = checked([sample for samples in samples_per_node for sample in samples])
-        return sum(float(str(samples.get((name, node, *labels), 0))) for node in room.nodes)
+        return sum(float(str(samples.get((name, node, *labels), 0))) for node in cluster.nodes)
 
     watermark = "driftline_operator_watermark_timestamp_seconds"
-    room.run(lambda: sum_of(watermark, "count") >= 2 * 105)
+    cluster.run(lambda: sum_of(watermark, "count") >= 2 * 105)
     assert sum_of("driftline_source_watermark_timestamp_seconds", "views") >= 2 * 105
     assert sum_of("driftline_missed_windows_total", "count") == 1
     assert sum_of("driftline_open_windows", "count") == sum_of("driftline_timers", "count")

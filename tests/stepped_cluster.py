@@ -1,8 +1,8 @@
-"""A room for a few parties: one step at a time, in an order that a seed chooses.
+"""Cluster of roles that runs one step at a time, in an order that a seed determines.
 
-Smaller than the simulation, for tests that look at the dialogue itself: every message that is
-handed over is in `said`, every durable job in `done`, and a test may hold a disk back, lose what
-is on a channel, or crash somebody at any step.
+Smaller than the simulation, for tests of the messages themselves: `messages` has every delivered
+message, `durable_jobs` every completed job. A test can hold a disk, drop the contents of a channel,
+or crash a process at any step.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from driftline.simulation.world.disks import MemoryKeyValue
 STEP_S = 0.005
 
 
-class Timed:
-    """A source of payloads at given times."""
+class TimedSource:
+    """Source of payloads at given times."""
 
     name = "timed"
 
@@ -49,8 +49,8 @@ class Timed:
         return repr(self._records)
 
 
-class Room:
-    """Parties, the channels between them, and their disks."""
+class SteppedCluster:
+    """Roles, the channels between them, and their disks."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Room:
         self.waiting_bytes = waiting_bytes
         self.consumer = MemoryConsumer()
         self.now = 0.0
-        self.said: list[tuple[str, str, MessageHeader, Message]] = []
-        """(from, to, header, message), in the order in which they were handed over."""
-        self.done: list[tuple[str, DurableJob]] = []
-        """(who, job), in the order in which they became durable."""
+        self.messages: list[tuple[str, str, MessageHeader, Message]] = []
+        """(from, to, header, message), in the order of delivery."""
+        self.durable_jobs: list[tuple[str, DurableJob]] = []
+        """(name of the role, job), in the order of completion."""
         self.silent: set[str] = set()
-        """Parties that are not given a turn."""
+        """Roles that get no turn and no messages."""
         self.held_disks: set[str] = set()
         self.channels: dict[tuple[str, str], list[bytes]] = {}
         self.jobs: dict[str, list[DurableJob]] = {}
@@ -93,10 +93,10 @@ class Room:
         for name in ["consumer", "master", *self.nodes, *self.fronts]:
             self.start(name)
 
-    # What happens.
+    # Actions.
 
     def start(self, name: str) -> None:
-        """Start a party as a new process."""
+        """Start a role as a new process."""
         self.starts[name] = self.starts.get(name, 0) + 1
         process = f"{name}#{self.starts[name]}"
         nodes = len(self.nodes)
@@ -124,27 +124,27 @@ class Room:
                 nodes,
                 self.plan,
                 self.policy,
-                Timed(self.inputs[index]),
+                TimedSource(self.inputs[index]),
                 self._new_id,
                 process=process,
                 window=self.window,
             )
 
     def crash(self, name: str) -> None:
-        """Lose a process with everything volatile and what is on its channels; start it again."""
+        """Crash a process, losing its volatile state and its channels, and start it again."""
         for channel in self.channels:
             if name in channel:
                 self.channels[channel] = []
         self.jobs[name] = []
         self.start(name)
 
-    def lose(self, sender: str, to: str) -> int:
-        """Lose what is on a channel. Returns how many messages that were."""
+    def drop_channel(self, sender: str, to: str) -> int:
+        """Drop the messages on a channel; return their number."""
         lost = self.channels.pop((sender, to), [])
         return len(lost)
 
     def step(self) -> None:
-        """One party is handed a message or gets its turn, or one job is carried out."""
+        """Deliver one message, give one role a turn, or carry out one job."""
         self.now += STEP_S
         names = [name for name in self.parties if name not in self.silent]
         choices: list[Callable[[], None]] = [partial(self._turn, name) for name in names]
@@ -177,12 +177,12 @@ class Room:
         if isinstance(party, Node):
             party.validate()
         if isinstance(party, Master) and party.broken:
-            self.crash(name)  # whoever watches over processes starts another one
+            self.crash(name)  # a supervisor starts another process
 
     def _hand_over(self, channel: tuple[str, str]) -> None:
         sender, to = channel
         data = self.channels[channel].pop(0)
-        self.said.append((sender, to, *decode(data)))
+        self.messages.append((sender, to, *decode(data)))
         self.parties[to].receive(data)
         self._collect(to)
 
@@ -195,8 +195,8 @@ class Room:
             else:
                 result = StateMismatch("another master has taken over")
         else:
-            result = self.stores[name].execute_job(job)
-        self.done.append((name, job))
+            result = self.stores[name].carry_out(job)
+        self.durable_jobs.append((name, job))
         self.parties[name].on_job_done(job, result)
         self._collect(name)
 
@@ -211,37 +211,39 @@ class Room:
     def _new_id(self) -> int:
         return self.chance.getrandbits(63) or 1
 
-    # What can be seen.
+    # Observations.
 
     @property
     def master(self) -> Master:
-        """The master of the moment."""
+        """Return the current master."""
         found = self.parties["master"]
         assert isinstance(found, Master)
         return found
 
     @property
     def values(self) -> list[object]:
-        """What the consumer has."""
+        """Return the values that the consumer has stored."""
         return [item.value for item in self.consumer.items]
 
     @property
     def items(self) -> list[Item]:
-        """What the consumer has, in label order."""
+        """Return the items that the consumer has stored, in label order."""
         return sorted(self.consumer.items, key=lambda item: item.label)
 
     def has(self, count: int) -> Callable[[], bool]:
-        """Whether the consumer has so many items."""
+        """Return a condition: the consumer has stored at least `count` items."""
         return lambda: len(self.consumer.items) >= count
 
     def stopped(self) -> bool:
-        """Whether the run is over."""
+        """Return whether the run is over."""
         return self.master.stopped
 
-    def heard(self, kind: type[Message], since: int = 0) -> list[tuple[int, str, str, Message]]:
-        """(when, from, to, message) of one kind of message."""
+    def messages_of(
+        self, kind: type[Message], since: int = 0
+    ) -> list[tuple[int, str, str, Message]]:
+        """Return (number, from, to, message) of all messages of a kind."""
         return [
             (when, sender, to, message)
-            for when, (sender, to, _, message) in enumerate(self.said[since:], since)
+            for when, (sender, to, _, message) in enumerate(self.messages[since:], since)
             if isinstance(message, kind)
         ]
