@@ -40,8 +40,8 @@ def test_reported_progress_is_that_of_the_most_advanced_node(
         for waiting in unheard:
             waiting.append((front, since, until))
         heard = data.draw(st.integers(0, len(unheard[node])))
-        for said in unheard[node][:heard]:
-            trackers[node].promise(*said, durable=INFINITY)
+        for promised in unheard[node][:heard]:
+            trackers[node].promise(*promised, durable=INFINITY)
         del unheard[node][:heard]
         report_progress(node, trackers[node], trackers[node].processed, gathered)
         assert gathered.processed == max(t.processed for t in trackers) <= everything.processed
@@ -49,8 +49,8 @@ def test_reported_progress_is_that_of_the_most_advanced_node(
         assert before <= gathered.processed
         before = gathered.processed
     for node, waiting in enumerate(unheard):
-        for said in waiting:
-            trackers[node].promise(*said, durable=INFINITY)
+        for promised in waiting:
+            trackers[node].promise(*promised, durable=INFINITY)
         report_progress(node, trackers[node], trackers[node].processed, gathered)
     assert gathered.processed == gathered.delivered == everything.processed
     assert gathered.reached == everything.reached

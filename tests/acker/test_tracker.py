@@ -30,7 +30,7 @@ class Flying:
 
 
 @dataclass
-class World:
+class TrackerModel:
     """Plain twin of the tracker: fronts and nodes, with the set of all frames in flight.
 
     Their messages reach the tracker late, in order per sender only.
@@ -108,11 +108,11 @@ class World:
         teller = self.chance.choice(sorted(self.messages))
         if not self.messages[teller]:
             return
-        said = self.messages[teller].pop(0)
+        message = self.messages[teller].pop(0)
         if teller.startswith("front"):
-            self.tracker.promise(*said)  # type: ignore[arg-type]
+            self.tracker.promise(*message)  # type: ignore[arg-type]
         else:
-            batch, covered = said
+            batch, covered = message
             self.tracker.acknowledge(batch, covered)  # type: ignore[arg-type]
 
     def bound(self, stage: int) -> int:
@@ -142,7 +142,7 @@ def test_frontier_is_always_correct_and_reaches_the_end(
     seed: int, fronts: int, nodes: int, start: int, turns: int
 ) -> None:
     chance = Random(seed)
-    world = World(chance, fronts, nodes, Tracker(STAGES, fronts, nodes, start), start)
+    world = TrackerModel(chance, fronts, nodes, Tracker(STAGES, fronts, nodes, start), start)
     tracker = world.tracker
     last: tuple[int, ...] = (start,) * (STAGES + 1)
     moved = False
@@ -167,7 +167,7 @@ def test_frontier_is_always_correct_and_reaches_the_end(
 def test_frontier_advances_fully_after_all_reports(seed: int) -> None:
     """Liveness: only frames in flight, promises and durability hold the frontier back."""
     chance = Random(seed)
-    world = World(chance, 2, 2, Tracker(STAGES, 2, 2), 0)
+    world = TrackerModel(chance, 2, 2, Tracker(STAGES, 2, 2), 0)
     for _ in range(60):
         chance.choice([world.front_turn, world.node_turn])()
     while any(world.messages.values()):

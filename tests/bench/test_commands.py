@@ -129,7 +129,7 @@ def test_windows_are_compared_with_a_scan_and_a_loop(run: Run, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected_text"),
     [
         ("latency --policies none,perhaps", "unknown policy 'perhaps'; choose one of none, "),
         ("latency --documents 200", "200 documents leave nothing to measure"),
@@ -146,12 +146,12 @@ def test_windows_are_compared_with_a_scan_and_a_loop(run: Run, tmp_path: Path) -
     ],
 )
 def test_unmeasurable_arguments_are_a_usage_error(
-    run: Run, tmp_path: Path, arguments: str, said: str
+    run: Run, tmp_path: Path, arguments: str, expected_text: str
 ) -> None:
     (tmp_path / "wordless.jsonl").write_text('{"id": 1, "text": "..."}')
     done = run(arguments)
     assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+    assert expected_text in " ".join(done.output.split())
     assert not (tmp_path / "out" / "latency.png").exists()
 
 

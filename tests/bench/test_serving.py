@@ -109,7 +109,7 @@ def test_users_of_locust_find_what_they_put(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "expected_text"),
     [
         ("--locust 5 --compare", "--compare cannot be given with --locust"),
         ("--locust 5 --url http://localhost:1 --nodes 2", "--nodes cannot be given with --url"),
@@ -117,10 +117,12 @@ def test_users_of_locust_find_what_they_put(here: Path) -> None:
         ("--seconds nan", "nan is not a finite number"),
     ],
 )
-def test_unmeasurable_arguments_are_a_usage_error(here: Path, arguments: str, said: str) -> None:
+def test_unmeasurable_arguments_are_a_usage_error(
+    here: Path, arguments: str, expected_text: str
+) -> None:
     done = run(arguments)
     assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+    assert expected_text in " ".join(done.output.split())
 
 
 SLOW_S = 0.2

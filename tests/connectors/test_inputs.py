@@ -67,7 +67,7 @@ def test_all_inputs_belong_to_the_only_source(
 
 
 @pytest.mark.parametrize(
-    ("sources", "inputs", "error", "said"),
+    ("sources", "inputs", "error", "expected_text"),
     [
         ("one two", ["a.txt"], FlowError, r"2 sources \(one, two\): give 2 inputs"),
         ("one two", ["one=a.txt"], FlowError, "no input for source two: .* sources one, two"),
@@ -83,9 +83,9 @@ def test_all_inputs_belong_to_the_only_source(
     ],
 )
 def test_invalid_input_error_lists_the_valid_names(
-    sources: str, inputs: list[str], error: type[DriftlineError], said: str, folder: Path
+    sources: str, inputs: list[str], error: type[DriftlineError], expected_text: str, folder: Path
 ) -> None:
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=expected_text):
         open_inputs(flow(*sources.split()), inputs)
 
 

@@ -105,7 +105,7 @@ def test_host_with_a_wrong_public_key_is_rejected(folder: Path, host: IntakeHost
 
 
 UNREAD = 2500
-"""More than ZeroMQ keeps of what it tells, unless it is told otherwise."""
+"""More monitor events than ZeroMQ queues by default."""
 
 
 def test_unread_handshake_failures_do_not_block() -> None:
@@ -166,12 +166,12 @@ def test_keys_restrict_each_source_of_a_run(tmp_path: Path) -> None:
                 Producer(f"tcp://127.0.0.1:{ports[source]}", name, keys=keys / f"{name}.key")
         wait_until(lambda: len(lines(output)) == 10, "outputs")
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=60)
+        _, log_text = process.communicate(timeout=60)
     finally:
         if process.poll() is None:
             kill(process)
-    assert process.returncode == 143, said
-    assert "the key shop has no right for the source payments" in said
+    assert process.returncode == 143, log_text
+    assert "the key shop has no right for the source payments" in log_text
     assert sorted(lines(output)) == [
         [kind, [name, n]] for kind, name in (("order", "shop"), ("payment", "till"))
         for n in range(5)

@@ -39,8 +39,8 @@ class ZooKeeperCommand:
 
     def wait_for_exit(self) -> tuple[int, str]:
         """Wait for the end; return the exit status and standard error."""
-        _, said = self.process.communicate(timeout=WAIT_S)
-        return self.process.returncode, said
+        _, error_text = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, error_text
 
 
 @contextmanager
@@ -77,10 +77,10 @@ def test_command_serves_and_keeps_its_data_until_a_signal(tmp_path: Path) -> Non
         with closing_client(served.connect) as client:
             ZooKeeperRegistry(client, "/registry").write(FIRST)
         os.kill(served.pid, signal.SIGKILL)
-        status, said = served.wait_for_exit()
+        status, error_text = served.wait_for_exit()
     assert status == 1
-    assert "ZooKeeper has ended:\n  ended by SIGKILL" in said
-    assert f"its log is {data}/zookeeper.log" in said
+    assert "ZooKeeper has ended:\n  ended by SIGKILL" in error_text
+    assert f"its log is {data}/zookeeper.log" in error_text
     with run_zookeeper(data) as served:
         with closing_client(served.connect) as client:
             assert ZooKeeperRegistry(client, "/registry").read() == FIRST
@@ -88,11 +88,11 @@ def test_command_serves_and_keeps_its_data_until_a_signal(tmp_path: Path) -> Non
             ZooKeeperServer(data).__enter__()
         server = os.pidfd_open(served.pid)
         served.process.terminate()
-        status, said = served.wait_for_exit()
+        status, error_text = served.wait_for_exit()
         assert select.select([server], [], [], WAIT_S)[0], "the server is still running"
         os.close(server)
     assert status == 128 + signal.SIGTERM
-    assert "ended by SIGTERM" in said
+    assert "ended by SIGTERM" in error_text
 
 
 def test_damaged_data_is_reported(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ from tests.careless.flows import ALL as CARELESS
 from tests.examples.inputs import NAMES
 from tests.examples.inputs import records as example_records
 from tests.pipeline import hourly
-from tests.pipeline.flows import Small, build, inputs, smalls
+from tests.pipeline.flows import SmallFlow, build, inputs, smalls
 from tests.stepped_cluster import SteppedCluster
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def seed_has_timers(seed: int) -> bool:
     max_examples=CASES,
     deadline=None,
     derandomize=True,
-    phases=(Phase.generate,),  # a case takes seconds: it is told as it was found
+    phases=(Phase.generate,),  # a case takes seconds, so failures are not minimised
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
@@ -115,7 +115,7 @@ def seed_has_timers(seed: int) -> bool:
     partitions=st.sampled_from((1, 2, 7)),
 )
 def test_random_flows_equal_the_reference(
-    spark: SparkSession, cases: list[Small], seed: int, partitions: int
+    spark: SparkSession, cases: list[SmallFlow], seed: int, partitions: int
 ) -> None:
     flow, found = build(cases), inputs(cases)
     expected = as_lines(flow, list(run_reference(flow, found, dead_letters=True)))

@@ -58,8 +58,10 @@ def test_a_node_and_the_master_may_hang_at_the_same_time() -> None:
 
 
 def rescaling(seed: int) -> Scenario:
-    """Return a rescaling in which a joining node hangs at once, while slow disks copy the state;
-    records arrive for long enough."""
+    """Return a rescaling in which a joining node hangs at once, while slow disks copy the state.
+
+    Records arrive for long enough.
+    """
     drawn = hanging(seed, "exactly-once", Hang("node-2", 0.0))
     pace = ArrivalSchedule(until_s=40.0, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
     faults = replace(drawn.faults, job_s=0.1)

@@ -143,9 +143,9 @@ class ClusterSoak:
         found = {}
         for name, process in self.producers.items():
             process.terminate()
-            said, _ = process.communicate(timeout=300)
+            log_text, _ = process.communicate(timeout=300)
             assert process.returncode == 0
-            found[name] = int(said)
+            found[name] = int(log_text)
         return found
 
     def lines(self) -> list[dict[str, object]]:

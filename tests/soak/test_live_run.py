@@ -94,10 +94,10 @@ class LiveRun:
         """(start, end) of each producer, in seconds since the epoch."""
 
     def address(self) -> str:
-        while "listening for producers on " not in (said := self.errors.read_text()):
-            assert self.process.poll() is None, said
+        while "listening for producers on " not in (log_text := self.errors.read_text()):
+            assert self.process.poll() is None, log_text
             select((), (), (), 0.05)
-        return said.partition("listening for producers on ")[2].split()[0].strip('",')
+        return log_text.partition("listening for producers on ")[2].split()[0].strip('",')
 
     def add_producer(self, address: str, seconds: float) -> None:
         name = f"producer-{len(self.producers)}"
@@ -112,9 +112,9 @@ class LiveRun:
         """Return the number of stored records of each producer, as it reports at its end."""
         found = {}
         for name, process in self.producers.items():
-            said, _ = process.communicate(timeout=600)
+            log_text, _ = process.communicate(timeout=600)
             assert process.returncode == 0
-            found[name] = int(said)
+            found[name] = int(log_text)
         return found
 
     def end(self) -> None:

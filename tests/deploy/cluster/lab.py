@@ -30,7 +30,7 @@ from tests.zookeepers import SESSION_S, Ensemble, make_cluster
 COMMAND = str(Path(sys.executable).with_name("driftline"))
 
 LIMIT_S = 120.0
-"""How long anything may take that has to happen."""
+"""Upper bound on all waits."""
 
 NO_OWNER = "02:00:00:00:00:99"
 """The address of a network card that does not exist."""
@@ -196,8 +196,8 @@ class Lab:
     def command(self, *arguments: object, host: str = "") -> str:
         """Run a cluster command on a host, check that it succeeds and return its output."""
         done = self.try_command(*arguments, host=host)
-        said = f"{arguments[0]}: {done.stdout}{done.stderr}"
-        assert done.returncode == 0, f"{said}\n{self.logs()}"
+        output = f"{arguments[0]}: {done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"{output}\n{self.logs()}"
         return done.stdout
 
     def try_command(self, *arguments: object, host: str = "") -> subprocess.CompletedProcess[str]:

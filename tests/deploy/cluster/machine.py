@@ -28,7 +28,7 @@ COMMAND = str(Path(sys.executable).with_name("driftline"))
 LIMIT_S = 90.0
 
 KINDS = "master", "node", "front"
-"""Agents with one role each, of the same name, so that a test can kill what has that role."""
+"""Agents with one role each, named after it, so that a test can kill all processes of the role."""
 
 ALL = ("all",)
 """One agent with all roles."""

@@ -32,7 +32,7 @@ class PlacementCluster:
             show(tree, name, role, slots=3)
         submit(tree, flow(), submit_request(nodes=1))
         self.runs = {0: self.submission.agent_of(0)}
-        """Node that runs, or has run -> where."""
+        """Node that runs, or has run -> its agent."""
 
     @property
     def submission(self) -> Submission:

@@ -184,8 +184,8 @@ def test_flow_with_damaged_or_lost_records_can_be_removed(
         submit(tree, flow(), submit_request())
     if (lost, damage) != (path_of("sums"), None):
         found = cluster_status(tree, tmp_path, "sums")
-        said = [why for _, why in found.damaged] + [t for f in found.flows for t in f.problems]
-        assert message in said[0]
+        reasons = [why for _, why in found.damaged] + [t for f in found.flows for t in f.problems]
+        assert message in reasons[0]
         with pytest.raises(StateMismatch, match=message):
             command(tree, flows.cancel, "sums")
     command(tree, flows.remove, "sums")

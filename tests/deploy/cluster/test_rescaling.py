@@ -118,6 +118,6 @@ def test_flow_rescales_despite_kills_and_clock_jumps(
         assert machine.flow("joined")["state"] == "complete"
         assert matches_reference(machine)
         assert "is over" in machine.command("rescale", "joined", "3", status=1)
-        said = [line for line in machine.logs().splitlines() if line.startswith("{")]
-    days = {json.loads(line)["time"].partition("T")[0] for line in said}
+        log_lines = [line for line in machine.logs().splitlines() if line.startswith("{")]
+    days = {json.loads(line)["time"].partition("T")[0] for line in log_lines}
     assert len(days) > 3, "log lines show the clock jumps"

@@ -77,9 +77,9 @@ def test_savepoint_of_a_running_flow_starts_another_flow(machine: Machine) -> No
     frontier = machine.flow("counts")["frontier"]
     machine.until(lambda: snapshot_time(machine) >= frontier, "a snapshot")
     report = folder / "saved.json"
-    said = machine.command("savepoint", "counts", "--output", "saved", "--json", report)
-    assert "the state before" in said
-    assert "Records that producers send after the savepoint are only in flow counts" in said
+    printed = machine.command("savepoint", "counts", "--output", "saved", "--json", report)
+    assert "the state before" in printed
+    assert "Records that producers send after the savepoint are only in flow counts" in printed
     assert json.loads(report.read_text())["savepoint"] == "saved"
     machine.command("rescale", "counts", "3")
     assert "the state before" in machine.command("savepoint", "counts", "--output", "again")

@@ -83,7 +83,7 @@ def test_config_option_selects_another_file(
 
 
 OPTIONS = {"agent": ["--state", "s"]}
-"""What a command needs, so that nothing is wrong but its settings."""
+"""Required options, so that only the settings under test are wrong."""
 
 WRONG = [
     ("no TOML", "agent", "driftline.toml is not valid TOML"),

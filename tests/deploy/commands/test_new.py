@@ -37,10 +37,10 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 
 def test_new_writes_flow_test_and_input_and_prints_five_lines(project: tuple[Path, str]) -> None:
-    folder, said = project
+    folder, output = project
     files = {"word_counts_2.py", "test_word_counts_2.py", "sample.jsonl", "README.md"}
     assert {path.name for path in (folder / "word_counts_2").iterdir()} == files
-    assert all(f"word_counts_2/{name}: " in said for name in files)
+    assert all(f"word_counts_2/{name}: " in output for name in files)
     assert len((folder / "word_counts_2" / "README.md").read_text().splitlines()) == 5
 
 
@@ -53,8 +53,8 @@ def test_project_passes_the_linter(project: tuple[Path, str]) -> None:
 
 
 def test_printed_commands_work(project: tuple[Path, str]) -> None:
-    folder, said = project
-    run, test = (shlex.split(line) for line in said.splitlines() if line.startswith("  "))
+    folder, printed = project
+    run, test = (shlex.split(line) for line in printed.splitlines() if line.startswith("  "))
     assert (run[0], test[:3]) == ("driftline", ["python", "-m", "pytest"])
     run_in(folder, sys.executable, "-m", *run)
     assert "2 passed" in run_in(folder, sys.executable, *test[1:], "-p", "no:cacheprovider")
@@ -113,5 +113,5 @@ def test_new_requires_the_current_version(tmp_path: Path) -> None:
     [line] = [
         line for line in (ROOT / "pyproject.toml").read_text().splitlines() if "version =" in line
     ][:1]
-    said = run_in(tmp_path, sys.executable, "-m", "driftline", "--version")
-    assert said == f"driftline {line.split(chr(34))[1]}\n"
+    output = run_in(tmp_path, sys.executable, "-m", "driftline", "--version")
+    assert output == f"driftline {line.split(chr(34))[1]}\n"

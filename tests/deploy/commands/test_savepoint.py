@@ -23,7 +23,7 @@ from tests.deploy.local.run_copies import (
 )
 
 RECORDS = 30
-"""Few: the run is over before the first snapshot is due."""
+"""Few, so that the run completes before its first snapshot is due."""
 
 NEVER = ("--snapshot-interval-ms", "600000")
 

@@ -52,7 +52,7 @@ class RunPlace:
     root: Path
     policy: str
     source: str
-    """The file of its input, or the address at which it is received."""
+    """Its input file, or the address at which it receives records."""
 
     @property
     def state(self) -> Path:
@@ -200,11 +200,11 @@ def end(place: RunPlace, *more: str) -> tuple[int, str]:
     process = place.start(*more)
     try:
         _send_all(place.source, process)
-        _, said = process.communicate(timeout=LIMIT_S)
+        _, log_text = process.communicate(timeout=LIMIT_S)
     finally:
         if process.poll() is None:
             kill(process)
-    return process.returncode, said
+    return process.returncode, log_text
 
 
 def _send_all(address: str, process: subprocess.Popen[str]) -> None:

@@ -24,15 +24,15 @@ def test_changed_code_is_rejected_by_name_or_accepted_and_survives_kills(tmp_pat
     run = EditedRun(tmp_path)
     run.interrupt("old", 150)
     run.edit("newer")
-    status, said = run.end()
+    status, log_text = run.end()
     assert status == 1
-    assert "the code of operator 'count' has changed" in said
-    assert "--fresh" in said
-    assert "--accept-changed-code" in said
-    assert "Traceback" not in said
+    assert "the code of operator 'count' has changed" in log_text
+    assert "--fresh" in log_text
+    assert "--accept-changed-code" in log_text
+    assert "Traceback" not in log_text
     run.interrupt("newer", 50, "--accept-changed-code")
-    status, said = run.end()  # an earlier start accepted the change
-    assert status == 0, said
+    status, log_text = run.end()  # an earlier start accepted the change
+    assert status == 0, log_text
     run.check()
     assert 140 < run.versions().count("old") < RECORDS  # the last line may not be committed
     assert {*run.versions()} == {"old", "newer"}
@@ -46,12 +46,12 @@ def test_code_change_during_a_run_fails_it(tmp_path: Path) -> None:
         run.edit("newer")
         [fork_server] = psutil.Process(process.pid).children()
         fork_server.children()[0].kill()
-        _, said = process.communicate(timeout=LIMIT_S)
+        _, log_text = process.communicate(timeout=LIMIT_S)
     finally:
         if process.poll() is None:
             kill(process)
     assert process.returncode == 1
-    assert "has the file changed meanwhile" in said
+    assert "has the file changed meanwhile" in log_text
     assert {*run.versions()} == {"old"}
 
 

@@ -55,8 +55,8 @@ class RepeatedRun:
 
     def finish(self, process: subprocess.Popen[str], status: int) -> int:
         """Wait for the end of a call and return the number of records that it has sent to nodes."""
-        _, said = process.communicate(timeout=120)
-        assert process.returncode == status, said
+        _, log_text = process.communicate(timeout=120)
+        assert process.returncode == status, log_text
         if status and not self.report.exists():
             return 0  # the signal came before a clean shutdown was possible
         report = json.loads(self.report.read_text())

@@ -99,17 +99,17 @@ def check(
     path = place.root / directory
     if damage is not None:
         damage(path, old.root / directory)
-    status, said = end(place)
-    assert "Traceback" not in said, said
+    status, log_text = end(place)
+    assert "Traceback" not in log_text, log_text
     if status == 0:
-        assert place.problem() == "", said
+        assert place.problem() == "", log_text
     else:
-        assert damage is not None, said
+        assert damage is not None, log_text
         # Both copies are of one session: the error may name either of the directories that do not
         # fit.
         where = place.root if damage is restored else path
-        assert str(where) in said, f"it does not say where: {said}"
-        assert " error   run " in said
+        assert str(where) in log_text, f"it does not say where: {log_text}"
+        assert " error   run " in log_text
 
 
 @pytest.mark.parametrize("what", [*CASES, *UNTOUCHED], ids=case)
@@ -133,6 +133,6 @@ def test_first_start_killed_before_its_first_decision_can_be_repeated(tmp_path: 
     process = place.start()
     wait_until((place.state / "registry").exists, "the registry")
     kill(process)
-    status, said = end(place)
-    assert status == 0, said
+    status, log_text = end(place)
+    assert status == 0, log_text
     assert place.problem() == ""

@@ -127,8 +127,8 @@ class PipedRun:
         self.process.communicate()
 
     def end(self) -> tuple[int, str]:
-        _, said = self.process.communicate(timeout=300)
-        return self.process.returncode, said.decode()
+        _, log_text = self.process.communicate(timeout=300)
+        return self.process.returncode, log_text.decode()
 
 
 @pytest.fixture
@@ -159,10 +159,10 @@ def test_kill_9_of_a_run_on_standard_input_keeps_exactly_once(
     assert b"not the standard input of which" in changed.stderr
     piped_runs.append(PipedRun(*run))
     piped_runs[-1].feed(data)
-    status, said = piped_runs[-1].end()
-    assert status == 0, said
-    assert "of standard input: they are already stored" in said
-    assert "standard input has ended, after 300 records" in said
+    status, log_text = piped_runs[-1].end()
+    assert status == 0, log_text
+    assert "of standard input: they are already stored" in log_text
+    assert "standard input has ended, after 300 records" in log_text
     expected = reference(WORDCOUNT, tmp_path, whole)
     assert lines(tmp_path / "out") == expected, "records have the same numbers as in a file"
     again = run_with_stdin(run, data)

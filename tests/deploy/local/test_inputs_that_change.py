@@ -29,12 +29,12 @@ def finish(run: Command, *more: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
-def check_rejected(run: Command, *said: str) -> None:
+def check_rejected(run: Command, *expected_texts: str) -> None:
     """Check that the command fails with these messages and that outputs do not change."""
     before = lines(Path(run[run.index("--output") + 1]))
     done = call(*run)
     assert done.returncode == 1, done.stderr
-    for words in said:
+    for words in expected_texts:
         assert words in done.stderr
     assert "Traceback" not in done.stderr
     assert lines(Path(run[run.index("--output") + 1])) == before

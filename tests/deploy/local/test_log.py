@@ -35,7 +35,7 @@ flow.source("records").key_by(lambda r: r["id"] % 7).scan(count, ValueState("n")
 """
 
 Line = dict[str, Any]
-"""A log line that was read as JSON: of the documented form, if the tests pass."""
+"""Parsed JSON log line, in the documented form if the tests pass."""
 
 
 class LoggedRun:

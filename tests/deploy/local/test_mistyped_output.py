@@ -48,9 +48,9 @@ def test_mistyped_output_directory_is_rejected(tmp_path: Path) -> None:
     assert folder.run("o").returncode == 0
     assert folder.outputs("o") == 3
     right = folder.path / "o"
-    said = folder.error_of("o2", "--fresh")
-    assert f"but in {right}" in said
-    assert f"--output {right}" in said
+    error = folder.error_of("o2", "--fresh")
+    assert f"but in {right}" in error
+    assert f"--output {right}" in error
     (folder.path / "o2").mkdir(exist_ok=True)
     done = call(
         "verify", folder.path / "o2", "--state", folder.path / "st",
@@ -66,9 +66,9 @@ def test_mistyped_output_directory_is_rejected(tmp_path: Path) -> None:
     assert folder.run("moved").returncode == 0, "outputs may be moved"
     assert folder.outputs("moved") == 4
     (folder.path / "st" / "registry").unlink()
-    said = folder.error_of("moved")
-    assert "give the --state of these outputs, or another --output" in said
-    assert "--fresh" not in said, "--fresh is suggested only where it works"
+    error = folder.error_of("moved")
+    assert "give the --state of these outputs, or another --output" in error
+    assert "--fresh" not in error, "--fresh is suggested only where it works"
 
 
 def test_directory_that_cannot_hold_a_run_is_rejected(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ counted.map(lambda pair: (pair[0], 10 * pair[1])).key_by(lambda pair: pair[0][0]
 )
 
 FIRST, ALL = 40, 90
-"""Records of the first run, and of the second one."""
+"""Numbers of records of the first run and of the second one."""
 
 
 def written(path: Path, text: str) -> Path:
@@ -148,9 +148,9 @@ def finished(done: subprocess.CompletedProcess[str]) -> str:
     return done.stderr
 
 
-def refused(done: subprocess.CompletedProcess[str], *said: str) -> None:
+def refused(done: subprocess.CompletedProcess[str], *expected_texts: str) -> None:
     assert done.returncode == 1, done.stderr
-    for text in said:
+    for text in expected_texts:
         assert text in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -179,11 +179,11 @@ def test_operators_may_be_added_removed_and_changed_from_a_savepoint(tmp_path: P
         run(*command, "--drop-state", "sizes", "--drop-state", "size"),
         "--drop-state size: the savepoint has no such state",
     )
-    said = finished(run(*command, "--drop-state", "sizes"))
-    assert "operator 'twice' starts empty" in said
-    assert "state 'total' of operator 'letters' starts empty" in said
-    assert "operator 'sizes' is dropped" in said
-    assert "'seen'" not in said
+    expected_texts = finished(run(*command, "--drop-state", "sizes"))
+    assert "operator 'twice' starts empty" in expected_texts
+    assert "state 'total' of operator 'letters' starts empty" in expected_texts
+    assert "operator 'sizes' is dropped" in expected_texts
+    assert "'seen'" not in expected_texts
     right = expected(old, new, [source], FIRST + 1, frozenset())
     assert sorted(lines(tmp_path / "out")) == right
     assert len({line[-20:] for line in right}) > 20, "there are outputs to compare"

@@ -20,7 +20,7 @@ from driftline.engine.wire.codec import RECORD_BYTES_MAX, RECORD_DEPTH_MAX, pack
 from tests.deploy.local.command import call
 from tests.deploy.local.run_copies import (
     FLOW,
-    Place,
+    RunPlace,
     free_port,
     kill,
     signal_all,
@@ -92,11 +92,11 @@ def test_records_at_the_limits_pass_through_a_run_and_its_recovery(tmp_path: Pat
         process.communicate()
         process = start()
         produce(len(sent))
-        _, said = process.communicate(timeout=90)
+        _, log_text = process.communicate(timeout=90)
     finally:
         if process.poll() is None:
             kill(process)
-    assert process.returncode == 0, said
+    assert process.returncode == 0, log_text
     lines = [json.loads(line) for file in (tmp_path / "out").glob("*.jsonl")
              for line in file.read_text().splitlines()]  # fmt: skip
     assert [len(pack(record)) == RECORD_BYTES_MAX for record in sent[::3]] == [True] * 4
@@ -135,14 +135,14 @@ def test_listening_on_external_address_requires_an_option(tmp_path: Path) -> Non
     assert "other machines can connect to" in refused.stderr
     assert "--let-anyone-send" in refused.stderr
     assert "Traceback" not in refused.stderr
-    place = Place(tmp_path, "exactly-once", address)
+    place = RunPlace(tmp_path, "exactly-once", address)
     process = place.start("--let-anyone-send")
     try:
         with Producer(address.replace("*", "127.0.0.1"), "p") as producer:
             producer.send({"text": "a"})
             producer.end()
-        _, said = process.communicate(timeout=60)
+        _, log_text = process.communicate(timeout=60)
     finally:
         if process.poll() is None:
             kill(process)
-    assert process.returncode == 0, said
+    assert process.returncode == 0, log_text

@@ -29,8 +29,8 @@ def ended(tmp_path_factory: pytest.TempPathFactory) -> RunPlace:
     source = root / "in.jsonl"
     source.write_text("".join(json.dumps({"text": text(i)}) + "\n" for i in range(RECORDS)))
     place = RunPlace(root / "run", "exactly-once", str(source))
-    status, said = end(place)
-    assert status == 0, said
+    status, log_text = end(place)
+    assert status == 0, log_text
     return place
 
 
@@ -88,13 +88,13 @@ def test_verify_never_suggests_removing_outputs_without_state(
     shutil.rmtree(place.state)
     outputs = {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")}
     done = call("verify", str(place.output))
-    status, said = end(place)
+    status, log_text = end(place)
     assert (done.returncode, status) == (1, 1)
-    for message in (done.stderr, said):
+    for message in (done.stderr, log_text):
         assert "holds counts-0.jsonl, but " in message
         assert f"restore {place.output / '.driftline'} from a backup" in message
         assert "remove" not in message
-    assert "node-0" not in said, "reported before nodes start"
+    assert "node-0" not in log_text, "reported before nodes start"
     assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == outputs
 
 
@@ -120,8 +120,8 @@ def test_verify_of_a_rejected_run_does_not_promise_to_resume(
     assert last.endswith("The same command is rejected until the problems above are fixed.")
     about = json.loads(report.read_text())["run"]
     assert (about["rejected"], about["snapshot"]) == (True, None)
-    status, said = end(place)
-    assert status == 1, said
+    status, log_text = end(place)
+    assert status == 1, log_text
 
 
 def test_store_that_cannot_be_opened_is_rejected_with_a_remedy(
@@ -137,12 +137,12 @@ def test_store_that_cannot_be_opened_is_rejected_with_a_remedy(
     assert done.stdout.endswith(
         "The same command is rejected until the problems above are fixed.\n"
     )
-    status, said = end(place)
+    status, log_text = end(place)
     assert status == 1
-    assert out in said
+    assert out in log_text
     shutil.rmtree(place.state / "node-0")
-    status, said = end(place)
-    assert status == 0, said
+    status, log_text = end(place)
+    assert status == 0, log_text
 
 
 @pytest.mark.parametrize("bundles", [2, 9], ids=["none is delivered", "some are delivered"])
@@ -167,9 +167,9 @@ def test_same_length_change_of_a_line_is_detected(ended: RunPlace, tmp_path: Pat
     done = call("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 1
     assert f"{file} differs from what was delivered" in done.stdout
-    status, said = end(place)
+    status, log_text = end(place)
     assert status == 1
-    assert f"{file} differs from what was delivered" in said
+    assert f"{file} differs from what was delivered" in log_text
 
 
 def test_foreign_or_missing_progress_file_is_detected_without_output_loss(
@@ -190,9 +190,9 @@ def test_foreign_or_missing_progress_file_is_detected_without_output_loss(
         done = call("verify", str(place.output), "--state", str(place.state))
         assert done.returncode == 1
         assert str(one) in done.stdout
-        status, said = end(place)
+        status, log_text = end(place)
         assert status == 1
-        assert str(one) in said
+        assert str(one) in log_text
         assert {file.name: file.read_bytes() for file in place.output.glob("*.jsonl")} == lines
 
 

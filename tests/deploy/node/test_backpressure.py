@@ -90,9 +90,9 @@ def test_after_a_crash_suspect_elements_are_processed_one_by_one() -> None:
     pace = TurnBudget(make_plan(two_fronts), clock, careful=(5, 6), note=notes.append)
     assert process_in_turns(pace, clock, batch(3, time=4), 0.0) == [3]
     assert process_in_turns(pace, clock, batch(3, time=5), 0.0) == [1, 1, 1]
-    said = [note for note in notes if note]
-    assert "label [5, 0, 1]" in said[2]
-    assert "record 1" in said[2]
+    written = [note for note in notes if note]
+    assert "label [5, 0, 1]" in written[2]
+    assert "record 1" in written[2]
     assert notes[-1] == ""
     pace.note_processed(6)
     assert process_in_turns(pace, clock, batch(2), 0.0) == [1, 1]

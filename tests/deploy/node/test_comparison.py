@@ -52,7 +52,7 @@ def test_long_segment_merge_runs_in_steps_between_snapshot_parts() -> None:
 CHANNELS: list[Channel] = [("node-0", 0), ("node-0", 1), ("node-1", 0)]
 
 sent = st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["frame", "frame", "marker"])))
-"""What arrives: (channel, what)"""
+"""Arrivals: (channel, kind)."""
 
 
 def is_complete(alignment: Alignment[str]) -> bool:

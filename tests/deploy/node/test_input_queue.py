@@ -83,7 +83,7 @@ def test_large_batch_is_not_split_by_overlapping_small_ones() -> None:
 
 
 versions = st.lists(st.tuples(st.integers(1, 9), st.booleans()), min_size=1, max_size=40)
-"""(time, whether its element is taken back again), in the order in which they were made"""
+"""(time, whether its element is retracted), in the order of creation."""
 
 
 @given(versions, st.data())

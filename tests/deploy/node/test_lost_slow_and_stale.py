@@ -24,8 +24,8 @@ CALM = Faults(delay_s=0.001)
 CUT_S = 0.05
 FLOWS = {simulated.spec.rpartition(":")[2]: simulated for simulated in SIMULATED}
 
-Sent = Callable[[World, SimulatedHost, str, Message], bool]
-"""Told of every message that is sent; whether it is to be lost."""
+DropRule = Callable[[World, SimulatedHost, str, Message], bool]
+"""Predicate that decides for each sent message whether the network drops it."""
 
 
 def is_of_producer(host: SimulatedHost, to: str) -> bool:
@@ -34,7 +34,7 @@ def is_of_producer(host: SimulatedHost, to: str) -> bool:
 
 
 @contextmanager
-def lossy_network(should_drop: Sent) -> Iterator[None]:
+def lossy_network(should_drop: DropRule) -> Iterator[None]:
     """Drop the messages for which `should_drop` returns True."""
     send = World._send
 

@@ -61,7 +61,7 @@ class TransferPair:
         self.nodes = {"node-0": node(0), "node-2": node(2)}
         self.messages: list[Message] = []
         self.damage = b""
-        """In place of the first byte of a slice."""
+        """Replacement for the first byte of a slice."""
         self.now = 0.0
         self._state: dict[str, object] = {}
 

@@ -39,7 +39,7 @@ class RunningMaster:
         )
         self.now = 1.0
         self.obstacle: dict[str, str] = {}
-        """Member -> what it waits for outside the run."""
+        """Member -> the obstacle outside the run that it waits for."""
         self.send_from_all(Hello, incarnation=0)
         [job] = self.master.jobs
         self.master.jobs.clear()

@@ -38,7 +38,7 @@ flow.source("records").key_by("key").scan(joined, ValueState("text")).sink("text
 """
 
 LIMIT_S = 90.0
-"""How long anything may take that has to happen."""
+"""Upper bound on all waits."""
 
 
 class KeyedRecords:

@@ -17,7 +17,7 @@ from driftline.deploy.runtime.sockets.keys import Authorised, Rights, make_keys,
 from driftline.deploy.runtime.sockets.transport import Transport
 from driftline.engine.wire.addresses import parse
 from driftline.engine.wire.messages import Message, encode
-from tests.deploy.runtime.loop.test_runtime import Listener
+from tests.deploy.runtime.loop.test_runtime import RecordingRole
 
 SOON_S = 10.0
 
@@ -46,14 +46,14 @@ class Hosts:
 
     def start(
         self, key: str, party: str, *, at: str = "tcp://127.0.0.1:*", **other: Any
-    ) -> tuple[Listener, str]:
+    ) -> tuple[RecordingRole, str]:
         """Start a role on a host with this key; return the role and its address."""
         runtime = Runtime(transport=self.transport(key, **other))
         self.runtimes.append(runtime)
-        listener = Listener(party)
+        listener = RecordingRole(party)
         return listener, runtime.add(listener, at)
 
-    def say(self, speaker: Listener, to: str, message: Message) -> None:
+    def say(self, speaker: RecordingRole, to: str, message: Message) -> None:
         """Let a role send a message."""
         speaker.send(to, message)
 

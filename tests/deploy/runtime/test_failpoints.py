@@ -20,8 +20,10 @@ SURELY = {
     *("LOADING has sent Recover", "LOADING takes NodeProgress", "RUNNING has sent Start"),
     *("before writing outcome", "STOPPED has sent Stop"),
 }
-"""Failpoints of every run; there are some thirty more. Not "after writing outcome": the answer to
-this write, which is done once, may be lost with the connection."""
+"""Failpoints of every run; there are some thirty more.
+
+"after writing outcome" is missing: the answer to this single write may be lost with the connection.
+"""
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def test_records_of_user_loggers_are_lines_with_their_extra_fields(tmp_path: Pat
 
 
 FORGED = "tea\n15:04:05.123 info    run     all is well\r\x1b]0;title\x07\x9b8m\u2028\u202e\x7f"
-"""What a record may hold."""
+"""Text with line breaks and control characters that imitates a log line."""
 
 
 def logged(as_json: bool) -> list[str]:

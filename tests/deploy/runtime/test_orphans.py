@@ -86,14 +86,14 @@ def kill_at_random(runs: OrphanedRuns, times: int, chance: random.Random) -> Non
         process.kill()
         process.communicate()
     done = runs.start()
-    _, said = done.communicate(timeout=90)
-    assert done.returncode == 0, said
+    _, log_text = done.communicate(timeout=90)
+    assert done.returncode == 0, log_text
     reference = Path(f"{runs.output}-reference")
     subprocess.run([*runs.plain, "--output", str(reference), "--reference"], cwd=ROOT, check=True)
     [file] = reference.glob("*.jsonl")
     assert runs.lines() == file.read_text().splitlines()
     left = list(Path(runs.output / ".driftline" / "state").glob(".registry.*"))
-    assert not left, f"{left}\n{said}"
+    assert not left, f"{left}\n{log_text}"
 
 
 def test_parent_may_be_killed_at_any_moment(runs: OrphanedRuns) -> None:

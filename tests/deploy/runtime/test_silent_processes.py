@@ -82,8 +82,8 @@ class ProducerRun:
     def wait(self, condition: Callable[[], object], what: str) -> None:
         deadline = monotonic() + LIMIT_S
         while not condition():
-            said = "\n".join(map(str, self.lines))
-            assert monotonic() < deadline, f"not within {LIMIT_S} s: {what}\n{said}"
+            log_text = "\n".join(map(str, self.lines))
+            assert monotonic() < deadline, f"not within {LIMIT_S} s: {what}\n{log_text}"
             self.events("")
             with suppress(Unavailable):  # the producer resends meanwhile, if it has to
                 self.producer.flush(0.01)

@@ -84,7 +84,7 @@ class StandbyRun(HostedRun):
         died = succession.forget if forgets else lambda name: None
         self.start(LocalCluster(config, masters=2, on_death=died))
         self.meanwhile: Callable[[], None] = lambda: None
-        """What else is done in the loop."""
+        """Further work in each turn of the loop."""
 
     def supervise(self) -> None:
         self.cluster.supervise(self.front.completed, self.front.max_sent_time)

@@ -135,9 +135,9 @@ def test_connection_without_handshake_is_closed(
     monkeypatch.setattr(transport, "HANDSHAKE_MS", 300)
     with Hosts(tmp_path) as hosts:
         member = ExposedMember(hosts)
-        for said in (b"", CURVE_GREETING, CURVE_GREETING + head(1 << 16) + b"some"):
+        for first_bytes in (b"", CURVE_GREETING, CURVE_GREETING + head(1 << 16) + b"some"):
             with Peer(member.endpoint, shaken=False) as silent:
-                silent.send(said)
+                silent.send(first_bytes)
                 assert silent.is_closed()
         assert member.hears_only_its_friend()
 

@@ -66,7 +66,7 @@ def test_flow_object_takes_precedence_over_functions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "name", "said"),
+    ("more", "name", "expected_text"),
     [
         ("def second() -> Flow: return made()", "", r"2 functions that return a Flow \(made, sec"),
         ("a, b = made(), made()", "", r"has 2 flows \(a, b\): name one, as .*some.py:NAME"),
@@ -81,8 +81,8 @@ def test_flow_object_takes_precedence_over_functions(tmp_path: Path) -> None:
     ],
 )
 def test_load_flow_explains_why_a_target_is_not_a_flow(
-    more: str, name: str, said: str, tmp_path: Path
+    more: str, name: str, expected_text: str, tmp_path: Path
 ) -> None:
     where = flow_file(tmp_path, f"\n{more}\n")
-    with pytest.raises(FlowError, match=said):
+    with pytest.raises(FlowError, match=expected_text):
         load_flow(f"{where}:{name}" if name else where)

@@ -103,12 +103,14 @@ CASES = [
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "said"), CASES, ids=[f"{a.__name__} {b.__name__}" for a, b, _ in CASES]
+    ("one", "other", "expected_text"),
+    CASES,
+    ids=[f"{a.__name__} {b.__name__}" for a, b, _ in CASES],
 )
 def test_differences_lists_each_change_of_a_flow(
-    one: Callable[[Flow], None], other: Callable[[Flow], None], said: list[str]
+    one: Callable[[Flow], None], other: Callable[[Flow], None], expected_text: list[str]
 ) -> None:
-    assert sorted(made(other).differences(made(one))) == sorted(said)
+    assert sorted(made(other).differences(made(one))) == sorted(expected_text)
 
 
 def test_differences_lists_the_name_and_the_key_groups() -> None:

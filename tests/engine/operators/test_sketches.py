@@ -179,7 +179,7 @@ def test_results_are_the_same_in_each_process_and_on_each_machine(seed: str) -> 
 
 
 EXPECTED_DIGEST = "33e1c2382e211e90ba1a9b8b547be2ce0e964647ef7fa8c8bfaa36b6fae9f55d"
-"""If this changes, states of earlier versions are read as other results."""
+"""If this changes, stored states of earlier versions yield other results."""
 
 
 # In a flow. --------------------------------------------------------------------------------------

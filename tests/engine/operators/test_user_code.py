@@ -93,13 +93,15 @@ BUILT = [
 ]
 
 
-@pytest.mark.parametrize(("text", "number", "said"), BUILT, ids=[case[2] for case in BUILT])
+@pytest.mark.parametrize(
+    ("text", "number", "expected_text"), BUILT, ids=[case[2] for case in BUILT]
+)
 def test_error_of_building_or_loading_a_flow_names_the_line(
-    text: str, number: int, said: str, tmp_path: Path
+    text: str, number: int, expected_text: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "wrong.py"
     path.write_text(f"from driftline import Flow\nflow = Flow('f')\n{text}\n")
-    with pytest.raises(FlowError, match=said) as error:
+    with pytest.raises(FlowError, match=expected_text) as error:
         load_flow(str(path))
     assert f"\n  at: {path}:{number}" in str(error.value)
 

@@ -98,20 +98,20 @@ def test_states_swap_their_operators(savepoint: Savepoint) -> None:
 
 def test_error_lists_all_mapping_problems(savepoint: Savepoint) -> None:
     flow = flow_of(("A/b", (MapState[object, object]("v"),)))
-    said = refusal(savepoint, flow, Choice(drop=("nothing",)))
-    assert "operator 'A/b': its state 'v', a ValueState, is a MapState now" in said
-    assert "operator 'A/b': its state 'l', a ListState, no longer exists" in said
-    assert "operator 'a/b' is not in the flow" in said
+    expected_text = refusal(savepoint, flow, Choice(drop=("nothing",)))
+    assert "operator 'A/b': its state 'v', a ValueState, is a MapState now" in expected_text
+    assert "operator 'A/b': its state 'l', a ListState, no longer exists" in expected_text
+    assert "operator 'a/b' is not in the flow" in expected_text
     assert (
         "--drop-state nothing: the savepoint has no such state; operators with state: A/b, a/b"
-        in said
+        in expected_text
     )
     drop = Choice(drop=("A/b.v", "A/b.l", "a/b"))
     assert contents(savepoint, flow, drop) == {}
 
 
 @pytest.mark.parametrize(
-    ("rename", "said"),
+    ("rename", "expected_text"),
     [
         ((("gone", "A/b"),), "the savepoint has no operator or source 'gone'"),
         ((("A/b", "gone"),), "the flow has no 'gone'"),
@@ -121,9 +121,9 @@ def test_error_lists_all_mapping_problems(savepoint: Savepoint) -> None:
     ],
 )
 def test_invalid_renaming_is_rejected_with_a_reason(
-    rename: tuple[tuple[str, str], ...], said: str, savepoint: Savepoint
+    rename: tuple[tuple[str, str], ...], expected_text: str, savepoint: Savepoint
 ) -> None:
-    assert said in refusal(savepoint, OLD, Choice(rename=rename))
+    assert expected_text in refusal(savepoint, OLD, Choice(rename=rename))
 
 
 def test_notes_list_states_that_start_empty_and_removed_sources(savepoint: Savepoint) -> None:
@@ -144,9 +144,9 @@ def test_notes_list_states_that_start_empty_and_removed_sources(savepoint: Savep
 def test_other_key_groups_are_refused(savepoint: Savepoint) -> None:
     flow = Flow("g", groups=64)
     flow.source("in").sink()
-    said = refusal(savepoint, flow)
-    assert "has 4 key groups, and flow 'g' has 64" in said
-    assert "Flow('g', groups=4)" in said
+    expected_text = refusal(savepoint, flow)
+    assert "has 4 key groups, and flow 'g' has 64" in expected_text
+    assert "Flow('g', groups=4)" in expected_text
 
 
 def test_renamed_unnamed_operator_must_be_confirmed_by_a_renaming(tmp_path: Path) -> None:
@@ -165,9 +165,9 @@ def test_renamed_unnamed_operator_must_be_confirmed_by_a_renaming(tmp_path: Path
     write_manifest(tmp_path, old, 5)
     start = open_savepoint(tmp_path)
     [name] = [vertex.name for vertex in old.vertices if vertex.is_keyed]
-    said = refusal(start, behind("another"))
-    assert f"'{name}' has no name of its own" in said
-    assert f"--rename-state {name}={name}" in said
+    expected_text = refusal(start, behind("another"))
+    assert f"'{name}' has no name of its own" in expected_text
+    assert f"--rename-state {name}={name}" in expected_text
     confirmed = Choice(rename=((name, name),))
     assert contents(start, behind("another"), confirmed) == {(name, "v"): "kept"}
     confirmed = Choice(rename=(("in", "source"),))

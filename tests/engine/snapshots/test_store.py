@@ -117,15 +117,15 @@ def test_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
     fill(part_store(kv, merge_at), range(1, 5))
     assert len(kv.data) >= 4
     for key, value in sorted(kv.data.items()):
-        number, said = (LATEST, "newest part") if key == NEWEST else (4, r"snapshot \d")
+        number, expected_text = (LATEST, "newest part") if key == NEWEST else (4, r"snapshot \d")
         damaged = [
             value[:at] + bytes([value[at] ^ 1 << at % 8]) + value[at + 1 :]
             for at in range(len(value))
         ]
         for changed in [*damaged, value[:-1], value + b"\0", b""]:
             kv.data[key] = changed
-            with pytest.raises(SnapshotDamaged, match=said):
-                part_store(kv).execute_job(load_job(number))
+            with pytest.raises(SnapshotDamaged, match=expected_text):
+                part_store(kv).carry_out(load_job(number))
         kv.data[key] = value
     assert load(part_store(kv), 4)[0] == b"meta 4"
 

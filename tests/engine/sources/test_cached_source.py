@@ -35,7 +35,7 @@ def test_unencodable_record_is_named() -> None:
         list(CachedSource(ListSource([{"a": object()}])).read(1))
 
 
-class Numbers:
+class CountedTexts:
     """Source of long texts that counts how often it is read."""
 
     name = "numbers"
@@ -58,7 +58,7 @@ class Numbers:
 
 
 def test_cached_records_use_no_more_memory_than_counted() -> None:
-    cached = CachedSource(Numbers(5_000, 30))
+    cached = CachedSource(CountedTexts(5_000, 30))
     tracemalloc.start()
     try:
         read = sum(1 for _ in cached.read(1))
@@ -70,7 +70,7 @@ def test_cached_records_use_no_more_memory_than_counted() -> None:
 
 
 def test_cache_keeps_the_latest_records_and_rereads_evicted_ones() -> None:
-    source = Numbers(100, 50)
+    source = CountedTexts(100, 50)
     cached = CachedSource(source, cache_bytes=5000)
     wanted = [(time, pack(str(time).rjust(50))) for time in range(1, 101)]
     assert list(cached.read(1)) == wanted

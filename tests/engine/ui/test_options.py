@@ -91,17 +91,17 @@ def test_a_result_is_one_line_and_its_folder_is_made(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "expected_text"),
     [
         ("--json=.", "cannot write .: it is a directory"),
         ("--plot=p.doc", "p.doc must end in one of .png, .svg, .pdf"),
         ("--on-error=perhaps", "'perhaps' is not one of"),
     ],
 )
-def test_unwritable_result_file_is_a_usage_error(option: str, said: str) -> None:
+def test_unwritable_result_file_is_a_usage_error(option: str, expected_text: str) -> None:
     done = CliRunner().invoke(all_options, [option])
     assert done.exit_code == 2
-    assert said in " ".join(done.output.split())
+    assert expected_text in " ".join(done.output.split())
 
 
 @click.command()

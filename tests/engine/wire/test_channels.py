@@ -15,7 +15,7 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.role import Role
 
 
-class Listener(Role):
+class MessageRecorder(Role):
     """Role that records the messages it handles."""
 
     def __init__(self, name: str = "me") -> None:
@@ -32,8 +32,8 @@ class Listener(Role):
         self.lost.append(sender)
 
 
-def pair() -> tuple[Role, Listener]:
-    sender, listener = Listener("sender"), Listener("me")
+def pair() -> tuple[Role, MessageRecorder]:
+    sender, listener = MessageRecorder("sender"), MessageRecorder("me")
     sender.enter_incarnation(1)
     listener.enter_incarnation(1)
     return sender, listener
@@ -47,7 +47,7 @@ def sent(party: Role, *numbers: int) -> list[bytes]:
     return found
 
 
-def received_by(party: Listener) -> list[int]:
+def received_by(party: MessageRecorder) -> list[int]:
     return [message.number for _, message in party.received if isinstance(message, BeginEpoch)]
 
 
@@ -137,33 +137,35 @@ def test_message_rejected_by_a_role_counts_as_malformed() -> None:
 # Epochs of the master ---------------------------------------------------------------------------
 
 
-def leads(epoch: int) -> Listener:
+def leads(epoch: int) -> MessageRecorder:
     """Return a master of an epoch, in incarnation 1."""
-    master = Listener("master")
+    master = MessageRecorder("master")
     master.enter_incarnation(1)
     master.follow_master(epoch)
     return master
 
 
 def test_messages_of_an_earlier_master_are_dropped() -> None:
-    earlier, later, member = leads(3), leads(4), Listener()
+    earlier, later, member = leads(3), leads(4), MessageRecorder()
     member.enter_incarnation(1)
-    [hello, *_] = said(earlier, Lead(), BeginEpoch(1))
+    [hello, *_] = encoded_messages(earlier, Lead(), BeginEpoch(1))
     member.receive(hello)
-    member.receive(said(earlier, BeginEpoch(2))[0])  # after a lost message: a gap in the numbers
+    member.receive(
+        encoded_messages(earlier, BeginEpoch(2))[0]
+    )  # after a lost message: a gap in the numbers
     assert member.lost == ["master"]
-    for data in said(later, Lead(), BeginEpoch(11)):
+    for data in encoded_messages(later, Lead(), BeginEpoch(11)):
         member.receive(data)
-    for data in said(earlier, BeginEpoch(3), Recover(2, 0, 0, 0, ())):
+    for data in encoded_messages(earlier, BeginEpoch(3), Recover(2, 0, 0, 0, ())):
         member.receive(data)
-    for data in said(later, BeginEpoch(12)):
+    for data in encoded_messages(later, BeginEpoch(12)):
         member.receive(data)
     assert received_by(member) == [11, 12]
     assert [type(message) for _, message in member.received].count(Recover) == 0
     assert member.epoch == 4
 
 
-def said(party: Role, *messages: Message, to: str = "me") -> list[bytes]:
+def encoded_messages(party: Role, *messages: Message, to: str = "me") -> list[bytes]:
     for message in messages:
         party.send(to, message)
     found = [data for _, data in party.outbox]

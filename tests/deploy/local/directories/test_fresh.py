@@ -22,14 +22,14 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.pipeline.outputs import write_commit_record
-from tests.deploy.local.edited import Edited
+from tests.deploy.local.edited import EditedRun
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of a killed run, with its flow and input."""
     folder = tmp_path_factory.mktemp("killed")
-    Edited(folder).interrupt("old", 100)
+    EditedRun(folder).interrupt("old", 100)
     (folder / "out" / "dead-letters").mkdir()
     (folder / "out" / "dead-letters" / "input-0.jsonl").write_text('{"record": 7}\n')
     return folder
@@ -65,11 +65,11 @@ def copy(killed: Path, tmp_path: Path) -> KilledRunCopy:
 
 def test_fresh_run_starts_over_with_current_code(killed: Path, tmp_path: Path) -> None:
     shutil.copytree(killed, tmp_path, dirs_exist_ok=True)
-    again = Edited(tmp_path)
+    again = EditedRun(tmp_path)
     again.edit("newest")
     (tmp_path / "out" / "notes.txt").write_text("mine")
-    status, said = again.end("--fresh", "--nodes", "3")
-    assert status == 0, said
+    status, log_text = again.end("--fresh", "--nodes", "3")
+    assert status == 0, log_text
     assert {*again.versions()} == {"newest"}
     again.check()
     assert (tmp_path / "out" / "notes.txt").read_text() == "mine"

@@ -61,7 +61,7 @@ def test_interrupted_first_start_has_no_problems(policy: str, session: int | Non
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("role", [report.role for report in ALL])
 def test_foreign_moved_or_newer_directory_is_rejected(policy: str, role: str) -> None:
-    for owner, said in (
+    for owner, expected_text in (
         (
             DirectoryOwner("other", role, 2),
             "of run other, but registry /r/state/registry is run mine",
@@ -71,7 +71,7 @@ def test_foreign_moved_or_newer_directory_is_rejected(policy: str, role: str) ->
     ):
         [problem] = problems_of(policy, report_on(role, owner=owner))
         assert problem.fatal
-        assert said in problem.text
+        assert expected_text in problem.text
         assert report_on(role).path in problem.text
 
 
@@ -103,15 +103,18 @@ def test_directories_without_their_registry_are_rejected(policy: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("policy", "reserved", "said"),
+    ("policy", "reserved", "expected_text"),
     [("two-phase", 39, "before record 40"), ("exactly-once", 7, "before record 40")],
 )
 def test_log_that_ends_before_processed_records_is_rejected(
-    policy: str, reserved: int, said: str
+    policy: str, reserved: int, expected_text: str
 ) -> None:
     [problem] = problems_of(policy, report_on("input-0", reserved=reserved))
     assert problem.fatal
-    assert f"it ends before record {reserved}, but all records {said} are used" in problem.text
+    assert (
+        f"it ends before record {reserved}, but all records {expected_text} are used"
+        in problem.text
+    )
     without = replace(RUN, snapshots=())
     found = problems_of(policy, report_on("input-0", reserved=reserved), state=without)
     assert len(found) == (policy == "exactly-once"), "outputs up to 7 are delivered"

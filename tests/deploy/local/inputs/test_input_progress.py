@@ -85,7 +85,7 @@ def test_records_of_a_file_count_once(tmp_path: Path) -> None:
     assert str(figures) == "in.jsonl 100 %"
 
 
-class Clock:
+class SettableClock:
     us = 10**15
 
     def __call__(self) -> int:
@@ -93,8 +93,8 @@ class Clock:
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> SettableClock:
+    return SettableClock()
 
 
 def write(source: ReceivedSource, log: InputLog) -> None:
@@ -104,7 +104,7 @@ def write(source: ReceivedSource, log: InputLog) -> None:
 
 
 def test_lag_of_producer_records_starts_when_they_are_accepted(
-    tmp_path: Path, clock: Clock
+    tmp_path: Path, clock: SettableClock
 ) -> None:
     log = InputLog(tmp_path / "log", "flow")
     source = ReceivedSource(log, clock, name="orders")

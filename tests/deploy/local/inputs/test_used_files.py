@@ -25,7 +25,7 @@ FLOW = Flow("one")
 FLOW.source("lines").sink()
 
 TIME = 6
-"""The state is that before this record."""
+"""The state includes all records before this one."""
 
 
 def test_older_fingerprint_does_not_overwrite_a_newer_one(tmp_path: Path) -> None:

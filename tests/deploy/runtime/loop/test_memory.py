@@ -14,7 +14,7 @@ from driftline import Flow, FlowTest, run
 
 RECORDS = 5_000
 TEXT_BYTES = 16_000
-"""Of a text that each cycle holds: all of them together are 80 MB."""
+"""Size of the text that each cycle references; all texts together are 80 MB."""
 
 FLOW = """
 import driftline

@@ -102,9 +102,9 @@ def test_connection_without_handshake_is_closed(
 ) -> None:
     monkeypatch.setattr(intake_socket, "HANDSHAKE_MS", 300)
     host = IntakeHost(directory / "log", "tcp://127.0.0.1:*")
-    for said in (b"", GREETING[:20], GREETING):
+    for first_bytes in (b"", GREETING[:20], GREETING):
         with Peer(host.intake.address, shaken=False) as silent:
-            silent.send(said)
+            silent.send(first_bytes)
             assert silent.is_closed()
     host.close()
 

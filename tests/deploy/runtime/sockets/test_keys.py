@@ -108,7 +108,7 @@ def test_authorised_file_is_reloaded_when_clients_change(made: Path) -> None:
     add_keys(made, producers={"till": ["orders"]})
     till = read_key(made / "till.key")
     assert authorised.find_key(till.public) == ("till", till.rights)
-    (made / "authorised").write_text('{"a": {"public": 1}}')  # somebody's mistake
+    (made / "authorised").write_text('{"a": {"public": 1}}')  # a typing error of the administrator
     assert authorised.find_key(till.public) == ("till", till.rights)
     (made / "authorised").write_bytes(before)
     assert authorised.find_key(till.public) is None

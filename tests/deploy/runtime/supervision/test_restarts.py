@@ -82,7 +82,7 @@ def test_step_down_without_progress_counts_as_futile() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "said"),
+    ("status", "expected_text"),
     [
         (-signal.SIGKILL, "SIGKILL (out of memory?"),
         (-signal.SIGSEGV, "SIGSEGV"),
@@ -92,8 +92,8 @@ def test_step_down_without_progress_counts_as_futile() -> None:
         (1, "status 1"),
     ],
 )
-def test_exit_status_is_described(status: int, said: str) -> None:
-    assert said in describe_exit(status)
+def test_exit_status_is_described(status: int, expected_text: str) -> None:
+    assert expected_text in describe_exit(status)
 
 
 MISSING_S = 5.0
@@ -108,7 +108,7 @@ class SimulatedSupervisor:
         self.deaths = 0
         self.now = 1000.0
         self.killed: list[tuple[str, float]] = []
-        """(child, after how many seconds it was killed)"""
+        """(child, seconds until it was killed)"""
 
     def pass_time(self, seconds: float, *speaking: str) -> None:
         began = self.now
