@@ -70,7 +70,7 @@ def as_lines(flow: Flow, items: list[Item]) -> list[str]:
 
 
 def written(directory: Path) -> list[str]:
-    """What a run on Spark has left; every file has to be in label order."""
+    """Return the outputs of a run on Spark; check that every file is in label order."""
     found = []
     for path in directory.rglob("*.jsonl"):
         texts = path.read_text().split("\n")[:-1]
@@ -150,14 +150,14 @@ def test_examples_equal_the_reference(spark: SparkSession, name: str) -> None:
     assert on_spark(spark, flow, found, 2) == expected
 
 
-def test_iteration_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_iteration_is_rejected(spark: SparkSession, tmp_path: Path) -> None:
     flow = load_flow(str(Path(__file__).parents[2] / "examples" / "connected_components.py"))
     with pytest.raises(FlowError, match="iterate 'iterate-2' sends messages to itself"):
         run(flow, spark, [ListSource([])], tmp_path / "o")
 
 
-def test_windows_go_on_where_history_on_spark_ends(spark: SparkSession, tmp_path: Path) -> None:
-    """Rows, timers and watermarks of a savepoint in the middle, on Spark and on nodes."""
+def test_windows_continue_after_history_on_spark(spark: SparkSession, tmp_path: Path) -> None:
+    """Rows, timers and watermarks continue from a savepoint, on Spark and on nodes."""
     flow, found = hourly.flow, hourly.records()
     expected = as_lines(flow, list(run_reference(flow, [found])))
     source = ListSource(found)
@@ -187,7 +187,7 @@ def test_windows_go_on_where_history_on_spark_ends(spark: SparkSession, tmp_path
     assert sorted(history + on_two_nodes) == expected
 
 
-def test_a_run_after_history_has_to_begin_from_its_savepoint(
+def test_run_after_history_must_start_from_its_savepoint(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     flow, out = load_flow("driftline.simulation.scenarios.flows:two_stages"), tmp_path / "out"
@@ -207,7 +207,7 @@ def test_a_run_after_history_has_to_begin_from_its_savepoint(
 
 
 def test_the_longest_flow_runs_everywhere(spark: SparkSession) -> None:
-    """The last function walks through the deepest record, so the stack is as deep as it can be."""
+    """The last function walks through the deepest record, so the stack is as deep as possible."""
 
     def depth(value: object) -> int:
         return 1 + sum(map(depth, value)) if isinstance(value, tuple) else 0
@@ -309,7 +309,7 @@ def test_a_savepoint_is_checked(spark: SparkSession, tmp_path: Path) -> None:
 
 
 HASHED = "sets"
-"""Its order is that of hashes, which a command fixes, and this process of the tests does not."""
+"""Its order is that of hashes, which a command fixes, but the test process does not."""
 
 
 @pytest.mark.parametrize("name", [name for name in CARELESS if name != HASHED])
