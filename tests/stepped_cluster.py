@@ -195,7 +195,7 @@ class SteppedCluster:
             else:
                 result = StateMismatch("another master has taken over")
         else:
-            result = self.stores[name].carry_out(job)
+            result = self.stores[name].execute_job(job)
         self.durable_jobs.append((name, job))
         self.parties[name].on_job_done(job, result)
         self._collect(name)

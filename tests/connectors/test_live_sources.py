@@ -224,7 +224,7 @@ def test_records_that_an_earlier_call_stored_are_acknowledged(tmp_path: Path) ->
         source.mark_written(group)
         live = CountingSource(0)
         receiver = PolledReceiver(PolledSource(log, lambda: 2000, "counter"), live, name="poller")
-        receiver.start()
+        receiver.begin()
         receiver.close()
     assert live.acknowledged == [7]
 

@@ -40,7 +40,7 @@ def commit_is_sent_before_it_is_written() -> AbstractContextManager[object]:
     def mutated(self: Coordinator, state: ClusterState) -> None:
         write(self, state)
         if self.phase is Phase.RUNNING:
-            self._tell(self.nodes, Committed(self.snapshots.number, 0, 0, 0))
+            self._send(self.nodes, Committed(self.snapshots.number, 0, 0, 0))
 
     return patch.object(Coordinator, "_write", mutated)
 
@@ -54,7 +54,7 @@ def outcome_is_sent_before_it_is_written() -> AbstractContextManager[object]:
 
     def mutated(self: Coordinator, error: str = "", text: str = "") -> None:
         stop(self, error, text)
-        self._tell_outcome(self.nodes + self.fronts)
+        self._send_outcome(self.nodes + self.fronts)
 
     return patch.object(Coordinator, "stop", mutated)
 

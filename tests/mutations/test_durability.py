@@ -39,7 +39,7 @@ def merges_include_the_fallback() -> AbstractContextManager[object]:
 @contextmanager
 def failed_read_counts_as_damage() -> Iterator[None]:
     """Treat a failed read as damage."""
-    carry_out = PartStore.carry_out
+    execute_job = PartStore.execute_job
 
     def mutated(self: PartStore, job: DurableJob) -> object:
         try:
@@ -58,7 +58,7 @@ def lost_newest_part_is_ignored() -> AbstractContextManager[object]:
 
 def snapshot_incarnation_is_not_compared() -> AbstractContextManager[object]:
     """Accept any snapshot with the same number."""
-    carry_out = PartStore._load
+    execute_job = PartStore._load
     return patch.object(
         PartStore, "_load", lambda self, number, taken=None: execute_job(self, number)
     )

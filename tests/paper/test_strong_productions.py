@@ -18,7 +18,7 @@ def test_each_element_is_saved_before_it_may_influence_others() -> None:
     cluster.held_disks.update(cluster.nodes)
     for name in cluster.nodes:  # except the load of the initial state
         cluster.run(lambda name=name: bool(cluster.jobs.get(name)))  # type: ignore[misc]
-        cluster._carry_out(name)
+        cluster._execute_job(name)
     cluster.run(lambda: all(cluster.jobs[name] for name in cluster.nodes))
     for _ in range(1000):
         cluster.step()
@@ -75,8 +75,7 @@ def test_recovery_resends_saved_records_and_drops_processed_ones(victim: str) ->
         longest = max(map(str, cluster.values), key=len)
         assert sorted(f"{word} " for word in longest.split()) == wanted
         assert all(longest.startswith(str(value)) for value in cluster.values)
-        frames = [
-            m.id for _, who, _, m in cluster.messages_of(Frame) if who in cluster.nodes and m.id
-        ]  # type: ignore[attr-defined]
+        ids = [m.id for _, who, _, m in cluster.messages_of(Frame) if who in cluster.nodes]  # type: ignore[attr-defined]
+        frames = list(filter(None, ids))
         again += len(frames) - len(set(frames))
     assert again or victim == "consumer", "no frame was sent again"

@@ -77,7 +77,7 @@ def test_cancel_does_not_affect_a_resubmitted_run(
 ) -> None:
     first = submit(tree, flow(), submit_request())
     monkeypatch.setattr(flows, "fail", followed_by(fail, lambda: end_and_resubmit(tree, first)))
-    assert "flow sums is over: cancelled by a command" in command(tree, flows.cancel, "sums")
+    assert "flow sums has ended: cancelled by a command" in command(tree, flows.cancel, "sums")
     second = submission_of(tree, "sums")
     assert (second.run != first.run, second.desired_state) == (True, DesiredState.RUN)
 

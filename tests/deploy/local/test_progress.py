@@ -88,7 +88,7 @@ def test_progress_line_names_the_source_that_holds_back_the_watermark(
     report = StatusReport(
         (), "running", "", (), sources=sources, operators=(("per minute", 1_000_000, "views"),)
     )
-    progress.watch.receive(encode(("node-0", 0, 0), report))
+    progress.poller.receive(encode(("node-0", 0, 0), report))
     progress.show(0.0)
     progress.show(LOG_INTERVAL_S)
     progress.show(LOG_INTERVAL_S + ANSWER_TIMEOUT_S)

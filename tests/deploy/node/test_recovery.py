@@ -188,14 +188,14 @@ def test_restore_spans_turns_and_is_cancelled_by_a_newer_incarnation() -> None:
 def test_damaged_store_ends_the_run_when_a_part_is_written() -> None:
     left: Records = [(time, f"l{time}") for time in range(1, 40)]
     cluster = SteppedCluster(concatenation(), [left, []], seed=9)
-    carry_out = cluster.stores["node-0"].carry_out
+    execute_job = cluster.stores["node-0"].execute_job
 
     def damaged(job: DurableJob) -> object:
         if isinstance(job, StoreSnapshot):
             return SnapshotDamaged("state/node-0 is damaged")
         return execute_job(job)
 
-    with patch.object(cluster.stores["node-0"], "carry_out", damaged):
+    with patch.object(cluster.stores["node-0"], "execute_job", damaged):
         cluster.run(lambda: cluster.master.coordinator.outcome is not None)
     assert cluster.master.coordinator.error == "SnapshotDamaged: state/node-0 is damaged"
 

@@ -79,7 +79,7 @@ def bad(time: int, *, ends: bool = False) -> BadRecord:
 def covered_times(sent_messages: list[Message]) -> list[int]:
     """Return the times that the front's promises and frames cover, without the end of the input."""
     times = [message.until for message in sent_messages if isinstance(message, Promise)]
-    times += [message.covers[1] for message in sent_messages if isinstance(message, Frame)]
+    times += [message.interval[1] for message in sent_messages if isinstance(message, Frame)]
     return [time for time in times if time < INFINITY]
 
 

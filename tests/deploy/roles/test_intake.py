@@ -125,7 +125,7 @@ def test_failed_group_write_is_retried_once_there_is_space(host: IntakeHost, don
             raise Unavailable("input log: the disk is full")
         return None
 
-    host.runtime._carry_out = carry_out
+    host.runtime._execute_job = execute_job
     with RawProducer(host) as wire:
         wire.send(IntakeKind.RECORD, "p", 1, 1, "a")
         wire.until(lambda: bool(host.source.obstacle))

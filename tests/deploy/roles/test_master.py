@@ -48,7 +48,7 @@ class RunningMaster:
         assert self.master.coordinator.phase is Phase.RUNNING
         if idle:
             return
-        self.report(Reached(5, 5, 9, (5, 1), 0))
+        self.report(NodeProgress(5, 5, 9, (5, 1), 0))
 
     def send_from_all(
         self, kind: type[Message], incarnation: int = 1, silent: tuple[str, ...] = ()
@@ -58,7 +58,7 @@ class RunningMaster:
                 hello = Hello(name, name, incarnation, 1, self.obstacle.get(name, ""))
                 self.master.receive(encode((name, incarnation, self.master.epoch), hello))
 
-    def report(self, reached: Reached) -> None:
+    def report(self, reached: NodeProgress) -> None:
         """Send the node's progress to the master."""
         self.master.receive(encode(("node-0", 1, (1 << EPOCH_BITS) + 1), reached))
 
@@ -107,7 +107,7 @@ def test_stall_message_names_the_full_disk(
     running = RunningMaster(idle=True)
     full = "intake-0 cannot write records to its input log: input log /disk/a: full"
     running.obstacle = {"front-0": full}
-    running.report(Reached(4, 4, 9, (), 1))
+    running.report(NodeProgress(4, 4, 9, (), 1))
     running.recoveries_after(15.0)
     assert stall_messages(caplog) == [f"no progress for 10 s: {full}; running"]
     assert running.master._all_obstacles == (full,)

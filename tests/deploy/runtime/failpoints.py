@@ -85,9 +85,9 @@ class FailpointRegistry(ZooKeeperRegistry):
 class FailpointQueue(LeaderQueue):
     """Queue of masters with failpoints before and after each of its jobs."""
 
-    def carry_out(self, job: DurableJob) -> object:
+    def execute_job(self, job: DurableJob) -> object:
         reach(f"before {type(job).__name__}")
-        result = super().carry_out(job)
+        result = super().execute_job(job)
         reach(f"after {type(job).__name__}")
         return result
 

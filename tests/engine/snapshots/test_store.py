@@ -125,7 +125,7 @@ def test_damaged_byte_anywhere_is_detected(merge_at: int) -> None:
         for changed in [*damaged, value[:-1], value + b"\0", b""]:
             kv.data[key] = changed
             with pytest.raises(SnapshotDamaged, match=expected_text):
-                part_store(kv).carry_out(load_job(number))
+                part_store(kv).execute_job(load_job(number))
         kv.data[key] = value
     assert load(part_store(kv), 4)[0] == b"meta 4"
 
@@ -210,7 +210,7 @@ def test_merged_snapshot_cannot_be_the_base_of_an_increment() -> None:
     store._merge_at = 2
     store.execute_job(MergeParts(4, 3))
     with pytest.raises(SnapshotDamaged, match="snapshot 2 is not there"):
-        store.carry_out(ListParts("node-9", 4, 0, 2, 0, ALL))
+        store.execute_job(ListParts("node-9", 4, 0, 2, 0, ALL))
     transferred(store, 4, 3)
 
 
@@ -246,7 +246,7 @@ def test_store_ignores_vacate_requests_of_an_earlier_master() -> None:
     assert store.newest() == 0
     shown = fill(store, (7,))
     again = part_store(kv)
-    assert again.carry_out(Vacate(4)) is False, "these parts may belong to the run by now"
+    assert again.execute_job(Vacate(4)) is False, "these parts may belong to the run by now"
     assert load(again, 7)[1] == shown[7]
     assert again.execute_job(Vacate(5)) is True
 

@@ -92,7 +92,7 @@ def test_driver_does_not_poll_a_socket_without_room(
     with zmq.Context() as context, context.socket(zmq.PULL) as socket:
         address = f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}"
         runtime.add(RecordingRole("node-0"), "inproc://node-0")
-        runtime.watch(
+        runtime.add_with_input(
             party, socket, lambda: taken.append(socket.recv()), has_room=lambda: has_room[0]
         )
         sender.connect(address)

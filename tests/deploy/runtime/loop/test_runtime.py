@@ -118,7 +118,7 @@ def test_unexpected_job_error_ends_the_loop(error: BaseException) -> None:
     def execute_job(job: DurableJob) -> object:
         raise error
 
-    runtime = Runtime(carry_out)
+    runtime = Runtime(execute_job)
     listener = RecordingRole("node-0")
     runtime.add(listener, "inproc://node-0")
     listener.jobs.append(DurableJob())
@@ -170,7 +170,7 @@ def test_unused_connection_is_closed_and_reopened_on_demand(
     one.addresses["other"] = runtime.add(other, f"ipc://{tmp_path}/other")
     one.send("other", AskPromise(1))
     until(runtime, other.received)
-    way = runtime._outs["one", "other"]
+    way = runtime._connections["one", "other"]
     deadline = monotonic() + LONG_S
     while runtime._connections and monotonic() < deadline:
         runtime.step(wait_s=0.02)
