@@ -68,8 +68,8 @@ RESTART_MASTER_AFTER_S = 5.0
 `deploy.local.run.drive`."""
 
 END_TIMEOUT_S = 10000.0
-"""Virtual seconds after the last fault within which the run must end; many, because late elements
-make slow functions run repeatedly."""
+"""Virtual seconds after the last fault within which the run must end; many, because
+out-of-order elements make slow functions run repeatedly."""
 
 
 class Outcome(Struct):
@@ -107,12 +107,12 @@ class Simulation:
             self.plan: Plan = make_plan(flow)
         except FlowError as error:
             raise FlowError(f"cannot simulate: {error}") from None
-        self.nodes: dict[int, NodeDisk] = {}
+        self.node_disks: dict[int, NodeDisk] = {}
         """Number of a node -> its disk, for all nodes so far."""
         self.registry = MasterDisk(self.counted)
         earlier = ClusterState(self.plan.identity(), version=1, outcome=RunOutcome(EARLIER, "", ""))
         self.registry.data = encode_state(earlier)
-        self._fronts: list[SimulatedHost] = []
+        self._front_hosts: list[SimulatedHost] = []
         self.damages = Damages(self.timeline, self.registry)
         self.inputs = [self._records(front) for front in range(self.plan.fronts)]
         """The records of each front."""
@@ -120,7 +120,9 @@ class Simulation:
         """Front -> its live input."""
         self.target: Target = MemoryTarget()
         self._run = RUN
-        self.masters = Masters(self.world, self.registry, self._master, standby=scenario.standby)
+        self.masters = Masters(
+            self.world, self.registry, self._make_master, standby=scenario.standby
+        )
         self.rescales = RescaleDriver(self.world, self.masters, self.registry, self._add_node)
         self.waiting_bytes = 0
         """The most bytes of outputs that have waited for the consumer at one node."""
@@ -184,36 +186,36 @@ class Simulation:
                 self.live[i] = LiveInput(i, schedule, payloads, self.rng)
         self.masters.begin(lambda: self.damages.maybe_damage(self.registry))
         if not scenario.embedded:
-            world.add("consumer", self._consumer, fixed={"consumer"})
+            world.add("consumer", self._make_consumer_roles, fixed={"consumer"})
         for i in range(scenario.nodes):
             self._add_node(i)
         for i in range(self.plan.fronts):
             if i not in self.live:
-                self._fronts.append(world.add(f"front-{i}", self._front(i)))
+                self._front_hosts.append(world.add(f"front-{i}", self._front_factory(i)))
                 continue
             feed = self.live[i]
-            make = self._live_front(feed)
-            self._fronts.append(world.add(f"front-{i}", make, feed.log, fixed={f"intake-{i}"}))
+            make = self._live_front_factory(feed)
+            self._front_hosts.append(world.add(f"front-{i}", make, feed.log, fixed={f"intake-{i}"}))
             for name in feed.plans:
-                world.add(name, self._producer(name, feed))
+                world.add(name, self._producer_factory(name, feed))
         rng = Random(scenario.seed + 3)
         if scenario.drain_at_s is not None:
             self.timeline.at_time(scenario.drain_at_s, self._drain)
         if scenario.hangs:
             Supervision(world).begin(scenario.hangs)
         self.rescales.begin(scenario.rescale_requests)
-        for hole in scenario.holes:
+        for hole in scenario.holes:  # one-way partitions
             world.network.schedule_hole(hole)
-        for host in (*self._nodes, *self._fronts):
+        for host in (*self._node_hosts, *self._front_hosts):
             delay = rng.random() * scenario.faults.until_s
             self.timeline.after(delay, partial(_receive_stray_stop, host))
 
     def _add_node(self, index: int) -> SimulatedHost:
-        disk = self.nodes[index] = NodeDisk(f"node-{index}", self.flow, self.counted)
-        return self.world.add(disk.kv.name, self._node(index), disk)
+        disk = self.node_disks[index] = NodeDisk(f"node-{index}", self.flow, self.counted)
+        return self.world.add(disk.kv.name, self._node_factory(index), disk)
 
     @property
-    def _nodes(self) -> list[SimulatedHost]:
+    def _node_hosts(self) -> list[SimulatedHost]:
         """The hosts of the layout's nodes."""
         layout = self.rescales.layout or range(self.scenario.nodes)
         return [self.world.hosts[f"node-{index}"] for index in layout]
@@ -226,7 +228,7 @@ class Simulation:
     def _new_id(self) -> int:
         return self._ids.getrandbits(63) or 1
 
-    def _master(self, process: str, registry_state: ClusterState | None) -> Master:
+    def _make_master(self, process: str, registry_state: ClusterState | None) -> Master:
         scenario = self.scenario
         state = check_identity(registry_state, self.plan.identity(), "the simulation")
         return Master(
@@ -240,8 +242,8 @@ class Simulation:
             session=SESSIONS[self._run],
         )
 
-    def _node(self, index: int) -> Callable[[str], Sequence[Role]]:
-        disk, slow_consumer = self.nodes[index], self.scenario.slow_consumer
+    def _node_factory(self, index: int) -> Callable[[str], Sequence[Role]]:
+        disk, slow_consumer = self.node_disks[index], self.scenario.slow_consumer
 
         def make(process: str) -> Sequence[Role]:
             self.damages.maybe_damage(disk)
@@ -263,14 +265,14 @@ class Simulation:
             node.addresses.update({"master": self._master_address, "consumer": "consumer"})
             if not self.scenario.embedded:
                 return [node]
-            return [node, self._consumers([f"barrier-{index}"])]
+            return [node, self._make_consumer_server([f"barrier-{index}"])]
 
         return make
 
-    def _consumer(self, process: str) -> Sequence[Role]:
-        return [self._consumers([f"barrier-{i}" for i in self.nodes])]
+    def _make_consumer_roles(self, process: str) -> Sequence[Role]:
+        return [self._make_consumer_server([f"barrier-{i}" for i in self.node_disks])]
 
-    def _consumers(self, barriers: list[str]) -> ConsumerServer:
+    def _make_consumer_server(self, barriers: list[str]) -> ConsumerServer:
         """Return the consumer server of these barriers, for a new process."""
         self.target.handle_restart(barriers, self.timeline.happens(self.scenario.faults.power))
         self.damages.maybe_damage(self.target)
@@ -287,21 +289,21 @@ class Simulation:
             self.world.hosts["consumer"].paused_until = now + slow_consumer.seconds
             self.counted["slow consumer"] += 1
 
-    def _front(self, index: int) -> Callable[[str], Sequence[Role]]:
-        return lambda process: [self._front_of(index, process, ListSource(self.inputs[index]))]
+    def _front_factory(self, index: int) -> Callable[[str], Sequence[Role]]:
+        return lambda process: [self._make_front(index, process, ListSource(self.inputs[index]))]
 
-    def _live_front(self, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
+    def _live_front_factory(self, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
             self.damages.maybe_damage(feed.log)
             event_time = self.plan.flow.sources[feed.front].event_time
             clock = self._clock_of(feed)
             source = ReceivedSource(feed.log, clock, feed.log.name, event_time=event_time)
-            front = self._front_of(feed.front, process, source)
+            front = self._make_front(feed.front, process, source)
             return [front, SimulatedIntake(source, f"intake-{feed.front}")]
 
         return make
 
-    def _front_of(self, index: int, process: str, source: ListSource | ReceivedSource) -> Front:
+    def _make_front(self, index: int, process: str, source: ListSource | ReceivedSource) -> Front:
         front = Front(
             index,
             self.scenario.nodes,
@@ -322,7 +324,7 @@ class Simulation:
     def _clock_of(self, feed: LiveInput) -> Callable[[], int]:
         return lambda: int((self.timeline.now + feed.schedule.skew_s) * 1e6)
 
-    def _producer(self, name: str, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
+    def _producer_factory(self, name: str, feed: LiveInput) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
             session = int(process.rpartition("#")[2])
             return [SimulatedProducer(name, process, session, feed, self.rng, self.counted)]
@@ -348,11 +350,15 @@ class Simulation:
             raise Crashed("broken")
 
     def _process_ended(self, host: SimulatedHost) -> None:
-        """Handle the normal end of a process: restart a master, or end the run after all fronts."""
-        if not _all_ended(self._fronts):
+        """Handle the normal end of a process.
+
+        While a front runs, restart an ended master. Once all fronts, and a master or all nodes,
+        have ended: start the next run after a drain, else end the simulation.
+        """
+        if not _all_ended(self._front_hosts):
             if host in self.masters.hosts:
                 self.timeline.after(RESTART_MASTER_AFTER_S, self._restart_masters)
-        elif self.masters.has_ended or _all_ended(self._nodes):
+        elif self.masters.has_ended or _all_ended(self._node_hosts):
             state = self.registry.read()
             if state is not None and state.outcome == RunOutcome(self._run, "", ENDED_ON_REQUEST):
                 self._start_next_run(state)
@@ -367,31 +373,35 @@ class Simulation:
     def _drain(self) -> None:
         """Make all fronts drain the run; a front that starts later drains from its start."""
         self.counted["asked to drain"] += 1
-        for host in self._fronts:
+        for host in self._front_hosts:
             if isinstance(host.role, Front) and self._run == RUN:
                 host.role.drain()
                 self.world.turn_soon(host)
 
     def _start_next_run(self, state: ClusterState) -> None:
         """Start the next run. The first run was drained, so the next one replays nothing."""
-        self.counted["ended normally"] += 1
-        fronts = [host.ended_role for host in self._fronts if isinstance(host.ended_role, Front)]
-        only_live = all(front.live or front.next >= INFINITY for front in fronts)
+        self.counted["drained run continued"] += 1
+        fronts = [
+            host.ended_role for host in self._front_hosts if isinstance(host.ended_role, Front)
+        ]
+        # With an open file, live fronts keep their later records for the next run (`Draining`).
+        no_open_file = all(front.live or front.next >= INFINITY for front in fronts)
         for front, offset in zip(fronts, state.snapshots[0].offsets, strict=True):
-            if only_live or not front.live:
+            if no_open_file or not front.live:
                 assert front.max_sent_time < offset, (
-                    f"{front.name} sent {front.max_sent_time}, not {offset}"
+                    f"{front.name} sent time {front.max_sent_time}, but the last snapshot resumes "
+                    f"at {offset}"
                 )
         self._run = NEXT
         self.masters.restart_all()
-        for index in self.nodes:
+        for index in self.node_disks:
             self.world.end(self.world.hosts[f"node-{index}"])
-        for host in (*self._nodes, *self._fronts):
+        for host in (*self._node_hosts, *self._front_hosts):
             self.world.restart(host)
 
     def _restart_masters(self) -> None:
-        if not _all_ended(self._fronts) and self.masters.restart_ended():
-            self.counted["asked again how it ended"] += 1
+        if not _all_ended(self._front_hosts) and self.masters.restart_ended():
+            self.counted["ended master restarted"] += 1
 
     def _judge(self, has_ended: bool) -> str:
         """Return the first problem of the run as a sentence; "" if the outcome is correct."""
@@ -403,7 +413,7 @@ class Simulation:
         state = self.registry.read()
         assert state is not None
         assert state.outcome is not None, "the run ended, but the registry has no outcome"
-        for front in self._fronts:
+        for front in self._front_hosts:
             assert isinstance(front.ended_role, Front)
             assert front.ended_role.outcome == Stop(
                 self._run, state.outcome.error, state.outcome.text

@@ -250,11 +250,12 @@ class SuspendedMasterRun(Simulation):
         timeline.at_time(BACK_AT_S - 0.01, self._look)
         if crash_after_s is not None:
             timeline.at_time(
-                BACK_AT_S + crash_after_s, lambda: self.world.crash(self._nodes[0], "by the test")
+                BACK_AT_S + crash_after_s,
+                lambda: self.world.crash(self._node_hosts[0], "by the test"),
             )
 
     def _sent(self) -> int:
-        return sum(host.role.next for host in self._fronts if isinstance(host.role, Front))
+        return sum(host.role.next for host in self._front_hosts if isinstance(host.role, Front))
 
     def _stop_master(self) -> None:
         [master] = self.masters.hosts
@@ -263,7 +264,7 @@ class SuspendedMasterRun(Simulation):
 
     def _look(self) -> None:
         self.while_away = self._sent()
-        for host in self._nodes:
+        for host in self._node_hosts:
             assert isinstance(host.role, Node)
             for step in host.role.pipeline.keyed.values():
                 assert isinstance(step, Speculative)

@@ -148,8 +148,8 @@ def test_activity_names_chained_operators_label_and_record(port: int, operators:
 class RandomTurnSimulation(Simulation):
     """Simulation whose turns end at random clock readings; sometimes nodes are careful."""
 
-    def _node(self, index: int) -> Callable[[str], Sequence[Role]]:
-        make = super()._node(index)
+    def _node_factory(self, index: int) -> Callable[[str], Sequence[Role]]:
+        make = super()._node_factory(index)
         chance = Random(self.scenario.seed)
         clock = BudgetClock()
 
