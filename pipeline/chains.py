@@ -1,6 +1,6 @@
 """The operator chains of a flow in Spark tasks, with the same operators as on nodes.
 
-A task reads the rows of a port in the order of their roots, and joins the rows of one root. So
+A task reads the rows of a port in the order of their roots, and combines those of one root. So
 elements arrive in label order, and nothing is ever undone. Like a node, a task holds the state of
 its key groups in memory, but not its elements.
 
@@ -68,7 +68,7 @@ from driftline.pipeline.tasks import (
 )
 
 PUSHED_ELEMENTS_MIN = 2000
-"""A keyed task pushes its elements once it has this many, and all elements of the last time."""
+"""A keyed task pushes its elements once it has at least this many, and all of their last time."""
 
 RECORDS_AT_ONCE = 16
 """Number of input records that are pushed through a chain at once."""
@@ -80,7 +80,7 @@ GC_THRESHOLD = 20_000
 """Number of new objects that starts Python's garbage collector."""
 
 SLOTS_SHOWN, TEXT_SHOWN = 3, 300
-"""Limits of a finding of an audit: slots of a wrong state, and characters of each text."""
+"""Limits of a finding of an audit: slots (entries) of a wrong state, and characters of a text."""
 
 BEGIN = -1
 """The time of the row that comes first at a port in each partition, if the run uses savepoints. At
@@ -100,13 +100,13 @@ class TaskSettings(Struct, frozen=True):
     """The state as of `since`; None: no state."""
     save: Path | None = None
     """The directory for the state as of `until`."""
-    end: Savepoint | None = None
-    """The expected state as of `until`, for an audit; None: the state is not compared."""
+    compare_with: Savepoint | None = None
+    """The savepoint that an audit compares with the computed state as of `until`; None: none."""
 
     @property
     def uses_savepoints(self) -> bool:
-        """Whether the run reads or writes state, also that of partitions without elements."""
-        return any(setting is not None for setting in (self.start, self.save, self.end))
+        """Whether the run reads or writes state, also the state of partitions without elements."""
+        return any(setting is not None for setting in (self.start, self.save, self.compare_with))
 
     def restore_table(
         self, savepoint: Savepoint, vertex: Vertex, partition: int, table: StateTable
@@ -120,15 +120,17 @@ class TaskSettings(Struct, frozen=True):
 class _TaskChains:
     """The operator chains of a task, and their outputs."""
 
-    def __init__(self, job: TaskSettings) -> None:
-        self.job = job
-        self.plan: Plan = make_plan(job.flow)
+    def __init__(self, settings: TaskSettings) -> None:
+        self.settings = settings
+        self.plan: Plan = make_plan(settings.flow)
         self.keyed_steps: dict[str, ArrivalOrder | TimedStep] = {}
         """Name of an operator -> its step."""
-        self.groups = GroupCache(job.flow.groups)
-        self.partitions = Owners(job.partitions, job.flow.groups)
+        self.groups = GroupCache(settings.flow.groups)
+        self.partitions = Owners(settings.partitions, settings.flow.groups)
         self._clocks: dict[int, tuple[Clock, Watermark]] = {}
-        self.chains = Chains(self.plan, Owners(1, job.flow.groups), self, self._make_keyed_step)
+        self.chains = Chains(
+            self.plan, Owners(1, settings.flow.groups), self, self._make_keyed_step
+        )
         self._outputs: dict[int, list[tuple[Label, int, object]]] = {}
         """Time -> (label, sink, payload) of its outputs since the last push."""
         gc.set_threshold(GC_THRESHOLD)  # only user functions make reference cycles
@@ -161,8 +163,8 @@ class _TaskChains:
             flow = self.plan.flow
             sources = [source.event_time for source in flow.sources]
             clock = Clock([None if times is None else times.max_delay for times in sources])
-            if self.job.start is not None:
-                clock.restore(self.job.start.event_times_of(flow), self.job.since)
+            if self.settings.start is not None:
+                clock.restore(self.settings.start.event_times_of(flow), self.settings.since)
             watermarks = {
                 port.vertex.number: Watermark(clock, flow.fronts_of(port.vertex))
                 for port in self.plan.waiting_ports
@@ -178,7 +180,7 @@ class _TaskChains:
 
         Raises FunctionFailed for a failure if the run has no `dead_letters`.
         """
-        if sink == FAILURES and not self.job.dead_letters:
+        if sink == FAILURES and not self.settings.dead_letters:
             assert isinstance(values[0], tuple)
             raise FunctionFailed(describe_failure(labels[0], values[0]))
         for output in zip(labels, repeat(sink), values):
@@ -216,8 +218,8 @@ class _TaskChains:
 
         It does not if the run saves its state for a later run, which may read further records.
         """
-        has_event_times = self.job.flow.sources[front].event_time is not None
-        return has_event_times and bool(self.plan.waiting_ports) and self.job.save is None
+        has_event_times = self.settings.flow.sources[front].event_time is not None
+        return has_event_times and bool(self.plan.waiting_ports) and self.settings.save is None
 
     def take_event_times(self) -> Iterator[Row]:
         """Yield new event times of the front that the task reads, for all partitions."""
@@ -228,7 +230,8 @@ class _TaskChains:
         front, first_time, _ = event_times[0]
         payload = pack([(time, event_time) for _, time, event_time in event_times])
         for port in self.plan.waiting_ports:
-            for partition in range(self.job.partitions):
+            for partition in range(self.settings.partitions):
+                # A negative front marks a row of event times (`pipeline.tasks`).
                 yield port.number, partition, first_time, -1 - front, payload
 
     def _frames(self, port: int, elements: Elements) -> Iterator[Row]:
@@ -251,7 +254,7 @@ class ReadTask(Struct, frozen=True):
     Raises InputError for a bad record without `dead_letters`, or where the input breaks off.
     """
 
-    job: TaskSettings
+    settings: TaskSettings
     front: int
     splits: list[Split]
     firsts: list[tuple[int, int]]
@@ -261,9 +264,9 @@ class ReadTask(Struct, frozen=True):
         return write_rows(self._rows(batches))
 
     def _rows(self, batches: Batches) -> Iterator[Row]:
-        chains = _TaskChains(self.job)
+        chains = _TaskChains(self.settings)
         for number in read_numbers(batches):
-            if number < len(self.firsts) and self._time_after(number) > self.job.since:
+            if number < len(self.firsts) and self._time_after(number) > self.settings.since:
                 yield from self._read(chains, number)
 
     def _time_after(self, number: int) -> int:
@@ -271,25 +274,25 @@ class ReadTask(Struct, frozen=True):
         return self.firsts[number + 1][1] if number + 1 < len(self.firsts) else INFINITY
 
     def _read(self, chains: _TaskChains, number: int) -> Iterator[Row]:
-        job = self.job
+        settings = self.settings
         port = next(p.number for p in chains.plan.ports if p.front == self.front)
         labels: list[Label] = []
         values: Values = []
         records_read = last_time = 0
-        end_time = max(self.firsts[number][1], job.since)
+        end_time = max(self.firsts[number][1], settings.since)
         """The time of the mark at the end of the source, if no record follows."""
         for record in self.splits[number].read(*self.firsts[number]):
             time = record.time if isinstance(record, BadRecord) else record[0]
-            if time < job.since:
+            if time < settings.since:
                 continue
-            if time >= job.until:
+            if time >= settings.until:
                 end_time = INFINITY
                 break
             last_time = time
             if not isinstance(record, BadRecord):
-                record = validate_record(*record, job.flow.sources[self.front].name)
+                record = validate_record(*record, settings.flow.sources[self.front].name)
             if isinstance(record, BadRecord):
-                if record.ends_input or not job.dead_letters:
+                if record.ends_input or not settings.dead_letters:
                     raise record.error()
                 yield SET_ASIDE, 0, time, self.front, record.as_line().encode()
                 continue
@@ -303,7 +306,7 @@ class ReadTask(Struct, frozen=True):
             if len(chains.chains.event_times) >= EVENT_TIMES_AT_ONCE:
                 yield from chains.take_event_times()
         is_last = number == len(self.firsts) - 1
-        if is_last and chains.needs_end_mark(self.front) and end_time < job.until:
+        if is_last and chains.needs_end_mark(self.front) and end_time < settings.until:
             labels.append((end_time, self.front))
             values.append(END)
             last_time = end_time
@@ -316,18 +319,18 @@ class ReadTask(Struct, frozen=True):
 class KeyedTask(Struct, frozen=True):
     """Task that applies the keyed operators of one stage to the key groups of a partition.
 
-    Input: rows in the order of (to, time, front). Output: the rows of its chains, EVENT_TIME and
-    STATE rows, and unchanged the results and the rows for later stages.
+    Input: rows in the order of (to, time, front). Output: the rows of its chains, and EVENT_TIME
+    and STATE rows. Results and rows for later stages pass through unchanged.
     """
 
-    job: TaskSettings
+    settings: TaskSettings
     stage: int
 
     def __call__(self, batches: Batches) -> Batches:
         return write_rows(self._rows(read_rows(batches)))
 
     def _rows(self, rows: Iterator[Row]) -> Iterator[Row]:
-        chains = _TaskChains(self.job)
+        chains = _TaskChains(self.settings)
         ports = {port.number for port in chains.plan.ports_of_stage(self.stage)}
         for to, rows_of_port in groupby(rows, key=itemgetter(0)):
             if to in ports:
@@ -336,9 +339,9 @@ class KeyedTask(Struct, frozen=True):
                 yield from rows_of_port
 
     def _elements(self, chains: _TaskChains, vertex: Vertex, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows with elements; give the event times in the other rows to the clock."""
+        """Yield the rows with elements; record the event times of the other rows in the clock."""
         for row in rows:
-            if row[3] >= 0:
+            if row[3] >= 0:  # the front; negative in a row of event times (`pipeline.tasks`)
                 yield row
                 continue
             clock, front = chains.clock_of(vertex), -1 - row[3]
@@ -354,8 +357,8 @@ class KeyedTask(Struct, frozen=True):
         vertex = chains.plan.ports[port].vertex
         is_begin_row = first_row[2] == BEGIN
         table = chains.keyed_steps[vertex.name].table
-        if is_begin_row and self.job.start is not None:
-            self.job.restore_table(self.job.start, vertex, partition, table)
+        if is_begin_row and self.settings.start is not None:
+            self.settings.restore_table(self.settings.start, vertex, partition, table)
         labels: list[Label] = []
         values: Values = []
         rows = self._elements(chains, vertex, rows if is_begin_row else chain([first_row], rows))
@@ -366,16 +369,16 @@ class KeyedTask(Struct, frozen=True):
                 labels, values = [], []
             labels += labels_of_root
             values += values_of_root
-        yield from chains.push(port, labels, values, partition, self.job.until)
-        if self.job.save is not None and vertex.on_timer is not None and partition == 0:
-            event_times = chains.clock_of(vertex).as_of(self.job.until)
+        yield from chains.push(port, labels, values, partition, self.settings.until)
+        if self.settings.save is not None and vertex.on_timer is not None and partition == 0:
+            event_times = chains.clock_of(vertex).as_of(self.settings.until)
             for front, (largest, status) in enumerate(event_times):
                 yield EVENT_TIME, 0, largest, len(Status) * front + status, b""
-        if is_begin_row and self.job.save is not None:
-            write_table(self.job.save, vertex, table, chains.groups)
-        if is_begin_row and self.job.end is not None:
+        if is_begin_row and self.settings.save is not None:
+            write_table(self.settings.save, vertex, table, chains.groups)
+        if is_begin_row and self.settings.compare_with is not None:
             saved = StateTable(vertex.states, [])
-            self.job.restore_table(self.job.end, vertex, partition, saved)
+            self.settings.restore_table(self.settings.compare_with, vertex, partition, saved)
             yield from _differences(vertex, table, saved, chains.groups)
 
 
@@ -384,16 +387,16 @@ def _differences(
 ) -> Iterator[Row]:
     """Yield a STATE row for each key whose saved state differs from the computed one."""
     for key in {**computed, **saved}:
-        expected, found = _slots(computed, key), _slots(saved, key)
+        expected, found = _rows_by_encoding(computed, key), _rows_by_encoding(saved, key)
         if expected.keys() != found.keys():
-            missing = [expected[slot] for slot in expected.keys() - found.keys()]
-            extra = [found[slot] for slot in found.keys() - expected.keys()]
+            missing = [expected[row] for row in expected.keys() - found.keys()]
+            extra = [found[row] for row in found.keys() - expected.keys()]
             details = pack(((), _format_rows(missing), _format_rows(extra), f"key {key!r}"))
             yield STATE, 0, groups[key], vertex.number, details
 
 
-def _slots(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
-    """Return the slots of a key: encoding -> (name of the state, slot, value)."""
+def _rows_by_encoding(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
+    """Return the rows of a key, one for each slot: encoding -> (name of the state, slot, value)."""
     rows = [(state.name, *slot) for state in table.states(key) for slot in state.slots()]
     return {pack_row(row): row for row in rows}
 

@@ -131,11 +131,13 @@ def run(
     """
     from pyspark.sql import functions as f
 
-    job = prepare_job(TaskSettings(flow, partitions, dead_letters, since, until, start, save))
+    settings = prepare_settings(
+        TaskSettings(flow, partitions, dead_letters, since, until, start, save)
+    )
     if save is not None:
         create_savepoint_directory(save)
     with claim_directory(output), reraise_task_errors():
-        rows = outputs_of(job, spark, inputs)
+        rows = outputs_of(settings, spark, inputs)
         write = WriteLines(flow, output, dead_letters)
         results = map_partitions(rows.sortWithinPartitions("to", "time"), write, SCHEMA)
         totals = (
@@ -164,46 +166,46 @@ def run(
     return counts
 
 
-def prepare_job(job: TaskSettings) -> TaskSettings:
+def prepare_settings(settings: TaskSettings) -> TaskSettings:
     """Return settings that can be sent to tasks: validated, with a possible number of partitions.
 
     Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
     """
-    job.flow.validate()
-    for vertex in job.flow.loops:
+    settings.flow.validate()
+    for vertex in settings.flow.loops:
         raise FlowError(
             f"{vertex.kind} {vertex.name!r} sends messages to itself, which is not possible on "
             "Spark: use `driftline run`"
         )
-    for savepoint in filter(None, (job.start, job.end)):
-        savepoint.check_flow(job.flow)
+    for savepoint in filter(None, (settings.start, settings.compare_with)):
+        savepoint.check_flow(settings.flow)
     register_flow_modules()
-    partitions = max(1, min(job.partitions, job.flow.groups))
-    return replace(job, partitions=partitions)
+    partitions = max(1, min(settings.partitions, settings.flow.groups))
+    return replace(settings, partitions=partitions)
 
 
-def outputs_of(job: TaskSettings, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
+def outputs_of(settings: TaskSettings, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
     """Return the results of a flow, in no order: rows whose `to` is a kind of result."""
-    job.flow.check_inputs(inputs)
-    rows = _read(job, spark, 0, inputs[0])
+    settings.flow.check_inputs(inputs)
+    rows = _read(settings, spark, 0, inputs[0])
     for front, source in enumerate(inputs[1:], 1):
-        rows = rows.union(_read(job, spark, front, source))
-    flow_plan = make_plan(job.flow)
+        rows = rows.union(_read(settings, spark, front, source))
+    flow_plan = make_plan(settings.flow)
     for stage in range(1, flow_plan.stages):
-        if job.uses_savepoints:
+        if settings.uses_savepoints:
             for port in flow_plan.ports_of_stage(stage):
-                rows = rows.union(_first_rows(job, spark, port.number))
-        rows = rows.repartitionById(job.partitions, "partition")
+                rows = rows.union(_first_rows(settings, spark, port.number))
+        rows = rows.repartitionById(settings.partitions, "partition")
         rows = rows.sortWithinPartitions("to", "time", "front")
-        rows = map_partitions(rows, KeyedTask(job, stage), SCHEMA)
+        rows = map_partitions(rows, KeyedTask(settings, stage), SCHEMA)
     return rows
 
 
-def _first_rows(job: TaskSettings, spark: SparkSession, port: int) -> DataFrame:
+def _first_rows(settings: TaskSettings, spark: SparkSession, port: int) -> DataFrame:
     """Return the BEGIN rows of a port, one for each partition."""
     from pyspark.sql import functions as f
 
-    return spark.range(0, job.partitions, 1, 1).select(
+    return spark.range(0, settings.partitions, 1, 1).select(
         f.lit(port).alias("to"),
         f.col("id").cast("int").alias("partition"),
         f.lit(BEGIN).cast("long").alias("time"),
@@ -212,10 +214,10 @@ def _first_rows(job: TaskSettings, spark: SparkSession, port: int) -> DataFrame:
     )
 
 
-def _read(job: TaskSettings, spark: SparkSession, front: int, source: Source) -> DataFrame:
+def _read(settings: TaskSettings, spark: SparkSession, front: int, source: Source) -> DataFrame:
     count = SPLITS_PER_CORE * spark.sparkContext.defaultParallelism
-    splits = splits_of(source, count, job.since)
-    task = ReadTask(job, front, splits, first_rows_and_times(count_splits(spark, splits)))
+    splits = splits_of(source, count, settings.since)
+    task = ReadTask(settings, front, splits, first_rows_and_times(count_splits(spark, splits)))
     return map_partitions(numbers(spark, len(splits)), task, SCHEMA)
 
 
