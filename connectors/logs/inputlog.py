@@ -3,16 +3,18 @@
 An entry is a record with its time, its producer, and its number among that producer's records. The
 log also stores the last number of each producer, and whether the producer has ended, even after its
 entries are removed. And it stores two times: after a restart, new records get times from *reserved*
-on; entries below *trimmed* are removed. A log whose reserved time is INFINITY has ended.
+on; entries below *trimmed* are no longer read, and are removed by whole segments. A log whose
+reserved time is INFINITY has ended.
 
 Invariants: a group of entries is written together with the last numbers and the ends of producers;
 if a crash interrupts it, a prefix of the group may remain. Times only grow. One process at a time
 has a log open as an `InputLog`, and one of its threads writes; other threads may read.
 `LoggedSource` and `check_log` may read the log in another process meanwhile.
 
-Format: a segment log (`engine.storage.segment_log`). A frame has some entries of a group; the
-header of a segment contains everything except entries (`LogState`). Cost: one fdatasync for a
-group; some 50 bytes for each producer, never removed, so that a record is never accepted twice.
+Format: a segment log (`engine.storage.segment_log`). A frame of it (not a message `Frame`) has some
+entries of a group; the header of a segment contains everything except entries (`LogState`). Cost:
+one fdatasync for a group; some 50 bytes for each producer, never removed, so that a record is never
+accepted twice.
 """
 
 from __future__ import annotations
@@ -87,9 +89,10 @@ class LoggedRecord(NamedTuple):
 
 
 class WriteGroup(DurableJob, frozen=True):
-    """Job that stores entries and ends, sets the reserved time, and removes entries below `trim`.
+    """Job that stores entries and the ends of producers, sets the reserved time, and trims the log.
 
-    `ended`: producers that send no more records, and the number of the last record of each.
+    `trim`: entries below this time are no longer read. `ended`: producers that send no more
+    records, and the number of the last record of each.
     `again`: whether an earlier attempt failed, which may have written the group.
     """
 
@@ -122,7 +125,10 @@ class LogState(Struct):
 
     @staticmethod
     def decode(data: bytes, path: Path) -> LogState:
-        """Decode the result of `encode`; `path`: the log, for errors. Raise StateMismatch."""
+        """Decode the result of `encode`; `path`: the log, for errors.
+
+        Raises StateMismatch for anything else.
+        """
         try:
             match unpack(data):
                 case (
@@ -138,8 +144,8 @@ class LogState(Struct):
             "another directory, or remove this one"
         )
 
-    def take(self, payload: bytes) -> list[LoggedRecord]:
-        """Apply a frame and return its entries. Precondition: it is a frame of a log."""
+    def apply_frame(self, payload: bytes) -> list[LoggedRecord]:
+        """Apply a frame and return its entries. Precondition: it is a frame of an input log."""
         entries, reserved, trimmed, ended = _decode_frame(payload)
         self.apply(entries, reserved, trimmed, ended)
         return entries
@@ -164,9 +170,9 @@ class LogState(Struct):
 class InputLog:
     """The log of one front.
 
-    Opening raises StateMismatch if the directory has another owner or, without owners, another
-    identity; and Unavailable. All methods raise Unavailable, and StateMismatch if the log is
-    damaged.
+    Opening raises Unavailable, and StateMismatch if the directory belongs to another run, or holds
+    other files. It compares identities only if the log or the caller has no owner. All methods
+    raise Unavailable, and StateMismatch if the log is damaged.
     """
 
     def __init__(
@@ -199,7 +205,7 @@ class InputLog:
                 if frame.is_header:
                     self._state = LogState.decode(frame.payload, path)
                 else:
-                    self._state.take(frame.payload)
+                    self._state.apply_frame(frame.payload)
         except BaseException:
             self._lock.release()
             raise
@@ -223,7 +229,7 @@ class InputLog:
 
     @property
     def trimmed(self) -> int:
-        """Entries below this time were removed, or will be."""
+        """Entries below this time are no longer read, and are removed by whole segments."""
         return self._state.trimmed
 
     def sequences(self) -> dict[str, int]:
@@ -276,7 +282,7 @@ class InputLog:
         self._remove_below(group.trim)
 
     def trim(self, below: int) -> None:
-        """Remove all entries below a time."""
+        """Trim the log: entries below a time are no longer read."""
         self.write(WriteGroup((), self.reserved, max(below, self.trimmed)))
 
     def execute_job(self, job: DurableJob) -> None:
@@ -356,7 +362,7 @@ class LogContents(Struct, frozen=True):
 def check_log(path: Path) -> LogContents:
     """Read and check the whole log; changes nothing.
 
-    Raises StateMismatch if it is damaged, Unavailable.
+    Raises Unavailable, and StateMismatch if it is damaged.
     """
     with translate_os_errors("input log", path):
         owner = read_owner(path / OWNER_FILE, str(path))
@@ -368,7 +374,7 @@ def check_log(path: Path) -> LogContents:
             for frame in frames_of(path, number):
                 end = frame.end
                 if not frame.is_header:
-                    times += [entry.time for entry in state.take(frame.payload)]
+                    times += [entry.time for entry in state.apply_frame(frame.payload)]
                     continue
                 header = LogState.decode(frame.payload, path)
                 if number != numbers[0] and header != state:
@@ -400,7 +406,8 @@ class LoggedSource:
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
         """Yield all records with time >= `start`.
 
-        Raises InputError if some of them were trimmed, StateMismatch, Unavailable.
+        Raises Unavailable, InputError if some of them were trimmed, and StateMismatch if the log is
+        damaged or the directory holds no log.
         """
         with translate_os_errors("input log", self.path):
             numbers = numbers_in(self.path)
@@ -411,7 +418,7 @@ class LoggedSource:
                 if frame.is_header:
                     state = LogState.decode(frame.payload, self.path)
                 else:
-                    state.take(frame.payload)
+                    state.apply_frame(frame.payload)
             if start < state.trimmed:
                 raise InputError(
                     self.name,
@@ -438,8 +445,8 @@ class LoggedSource:
 def record_of(entry: LoggedRecord, file: str) -> tuple[int, object] | BadRecord:
     """Return the record of an entry. `file`: name of the log, for errors.
 
-    An entry that exceeds the limits of a record becomes a bad record, so that it does not stop
-    every start of the run.
+    An entry that exceeds the limits of a record becomes a bad record; an error would end the run
+    again at each start.
     """
     try:
         payload = unpack(entry.data)
@@ -476,14 +483,14 @@ def _split_entries(entries: Sequence[LoggedRecord]) -> list[list[LoggedRecord]]:
 
 
 def _decode_frame(payload: bytes) -> tuple[list[LoggedRecord], int, int, list[tuple[str, int]]]:
-    """Return entries, reserved time, trimmed time and ends of a frame."""
+    """Return a frame's entries, reserved time, trimmed time, and producers that end."""
     parts: Any = unpack(payload)
     reserved, trimmed, ended, entries = parts
     return [LoggedRecord(*entry) for entry in entries], reserved, trimmed, ended
 
 
 def _claim(path: Path) -> Lock:
-    """Create the directory durably, and lock it until the lock is released.
+    """Create the directory durably, and return a lock on it.
 
     Raises StateMismatch if the directory holds other files, Unavailable if another process uses it.
     """

@@ -201,7 +201,8 @@ class Agent:
         self.status = AgentStatus(config.name, config.roles, config.slots)
         self._runners = self.status.runners
         self._ended_runs: set[str] = set()
-        """Tokens of runs that are over and have ended on this host; they are not started again."""
+        """Tokens of runs that have an outcome, and whose processes here had time to end. The agent
+        does not start them again."""
         self._problems = self.status.problems
         """Flow -> why it could not run here."""
         self._unreadable: dict[str, str] = {}
@@ -282,7 +283,8 @@ class Agent:
             self._reconcile_flow(each, states[each.name], now)
         names = {each.name for each in concerned}
         for name in self._runners.keys() - names - self._unreadable.keys():
-            self._runners[name].stop_requested.set()  # the flow was removed
+            # The flow was removed, or has no process here any more.
+            self._runners[name].stop_requested.set()
         for name in self._problems.keys() - names:
             del self._problems[name]
 

@@ -10,10 +10,10 @@ After a `Start` with an offset the same records get the same labels again. The r
 into a window (`window.py`), so a slow system slows down the input instead of filling memory.
 
 A bad record at the end of a file may be repaired before the next start. So `next` passes the time
-of a bad record of a file only together with a later good record. If a bad record cannot be set
-aside, or the input cannot be read beyond it, the run ends once all records before it are completed
-(`Front.completed`). No output has the time of this record or a later one, so the next start resumes
-there.
+of a bad record of a file only together with a later good record. If a bad record cannot become a
+dead letter, or the input cannot be read beyond it, the run ends once all records before it are
+completed (`Front.completed`). No output has the time of this record or a later one, so the next
+start resumes there.
 
 A drain has four steps: each front reports the time up to which it sends records (`EndOfInput`); the
 coordinator picks the largest of these times; all fronts send, and promise, up to that time; once
@@ -94,8 +94,8 @@ Record = PackedRecord | None
 class Front(Member):
     """Front `index` and its source.
 
-    `window`: maximum number of records in flight; `on_bad`: sets bad records aside; None: a bad
-    record ends the run; `process`, `address`, `run`: see `Member`.
+    `window`: maximum number of records in flight; `on_bad`: stores bad records as dead letters;
+    None: a bad record ends the run; `process`, `address`, `run`: see `Member`.
     """
 
     def __init__(
@@ -372,7 +372,10 @@ class Front(Member):
         yield self.next, _END
 
     def _send_records(self, records: Iterator[Record]) -> bool:
-        """Send records as far as a turn and the window allow. Return whether the turn left some."""
+        """Send records as far as a turn and the window allow.
+
+        Returns whether to take another turn at once: only the limits of a turn stopped this one.
+        """
         batches: dict[int, tuple[list[Label], list[bytes]]] = {}
         bad: list[BadRecord] = []
         batch_count = batch_bytes = 0
@@ -417,7 +420,8 @@ class Front(Member):
                 continue
             time, payload = record
             is_user_record = not is_packed_mark(payload)
-            if not (is_user_record or self._has_event_times):  # a mark for an earlier flow version
+            if not (is_user_record or self._has_event_times):
+                # A mark from an earlier version of the flow, which had event times.
                 self.next = time + 1
                 continue
             batch_bytes += len(payload)
