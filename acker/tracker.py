@@ -1,10 +1,12 @@
 """Progress tracker: computes which elements are fully processed, and therefore final.
 
 Every frame has a random id. Its sender and its receiver each XOR the id into the cell of
-(stage, tracking time). A node acknowledges a processed frame once, with the id of that frame and
-the ids of all frames that it sent as a result. So a cell is zero iff no frame of that tracking time
-is in flight to that stage, except with probability 2^-63 (Storm's acker; paper "Delivery,
-consistency, and determinism", section V-A1).
+(stage, tracking time). The *tracking time* of a frame is at most the smallest time in it; all its
+elements are tracked under that time. A node acknowledges a processed frame once, with the id of
+that frame and the ids of all frames that it sent as a result. So a cell is zero only if no frame of
+that tracking time is in flight to that stage, except with probability 2^-63 (Storm's acker; paper
+"Delivery, consistency, and determinism", section V-A1). Two other things keep a cell non-zero: the
+token of elements that wait at a `BufferingGate`, and `blocking_cell`.
 
 Fronts need no cells. Their frames *cover* intervals of times, and promises cover the times without
 a frame; each interval begins where the previous one ends. An interval counts once its frame is
@@ -16,7 +18,7 @@ stage 1; both are processed, then the front ends.
 
     >>> from driftline.engine.labels import INFINITY
     >>> tracker = Tracker(stages=2, fronts=1, nodes=1)
-    >>> tracker.promise(front=0, since=0, until=0, durable=INFINITY)
+    >>> tracker.promise(front=0, since=0, until=0, durable=INFINITY)  # inputs are durable at once
     >>> tracker.acknowledge([(1, 1, 77)], covered=[(0, 0, 2)])  # stage 0 is done with times 0, 1
     >>> tracker.frontiers()  # of stage 0, of stage 1, of outputs: 77 is in flight
     (2, 1, 1)
@@ -30,15 +32,17 @@ stage 1; both are processed, then the front ends.
     >>> tracker.delivered == INFINITY
     True
 
-An operator that waits for the frontier (`engine.operators.timed`) applies the elements of a time
-once all of them have `arrived`. Like a front, it then covers the times below which it has emitted
-everything. These operators are numbered after the fronts, once per node (`waiting`).
+An operator with timers (`engine.operators.timed`) applies the elements of a time once all of them
+have `arrived`. Like a front, it then covers an interval of times: it has emitted everything with
+these times. A *coverer* is a front, or an operator with timers at one node; these operators are
+numbered after the fronts (`waiting`).
 
 Inputs: covered intervals, acknowledgements, deliveries. Outputs: `frontiers`, `processed`,
-`delivered`, and `take_idle_fronts`. Invariant: no frontier ever decreases.
+`delivered`, and `take_lagging_fronts`. Invariant: no frontier ever decreases.
 
 Precondition: each acknowledgement is applied exactly once, as XOR is not idempotent
-(`engine.wire.role` ensures it). Cost: O(log n) per cell, O(stages + fronts) per `frontiers`.
+(`engine.wire.role` ensures it). Cost: O(log n) per cell, with n times in flight; O(stages +
+coverers) per `frontiers`.
 """
 
 from collections.abc import Iterable, Sequence
@@ -50,14 +54,19 @@ from driftline.engine.labels import INFINITY
 
 
 def blocking_cell(node: int, start: int) -> tuple[int, int, int]:
-    """Return the cell that blocks all frontiers until a node has reported the frames it resends."""
+    """Return the cell with which a node blocks all frontiers from time `start` on.
+
+    Under strong-productions, the tracker begins each incarnation with such a cell for each node. A
+    node clears its cell when it reports the frames that it sends again.
+    """
     return 0, start, 1 << node
 
 
 class Tracker:
     """Progress of one incarnation, from the time at which its replay starts.
 
-    `waiting`: the stage of each operator that waits for the frontier, once per node.
+    `stages`: number of stages without the additional last one, which stands for outputs that are
+    not released yet. `waiting`: the stage of each operator with timers, once per node.
     """
 
     def __init__(
@@ -66,9 +75,9 @@ class Tracker:
         stages_of_waiting = list(waiting)
         self._fronts = fronts
         self._waiting: list[list[int]] = [[] for _ in range(stages + 1)]
-        """Per stage: the numbers of its operators that wait for the frontier."""
+        """Per stage: the numbers of its operators with timers."""
         self.arrived: dict[int, int] = dict.fromkeys(stages_of_waiting, start)
-        """Per stage with operators that wait: the time below which all its elements have arrived,
+        """Per stage of operators with timers: the time below which all its elements have arrived,
         at the last call of `frontiers`."""
         for number, stage in enumerate(stages_of_waiting, fronts):
             self._waiting[stage].append(number)
@@ -78,13 +87,13 @@ class Tracker:
         self._times: list[list[int]] = [[] for _ in range(stages + 1)]
         """Per stage: heap of the times in `_cells`, and of some finished times."""
         self._done_below = [start] * coverers
-        """Per front: stage 0 is done with all smaller times. Then, per operator that waits: it has
-        emitted everything with a smaller time."""
+        """Per front: stage 0 is done with all smaller times. Then, per operator with timers: it
+        has emitted everything with a smaller time."""
         self._covered = [0] * fronts + [start] * len(stages_of_waiting)
-        """Per front and operator that waits: covered intervals contain all smaller times, without a
-        gap. 0 for a front: it has no covered interval yet."""
+        """Per coverer: covered intervals contain all smaller times, without a gap. 0 for a front:
+        it has no covered interval yet."""
         self._after_gap: list[dict[int, int]] = [{} for _ in range(coverers)]
-        """Per front and operator that waits: covered intervals (since -> until) after a gap."""
+        """Per coverer: covered intervals (since -> until) after a gap."""
         self._sent = [0] * fronts
         """Per front: the front has sent all its records below this time."""
         self._durable = [start] * fronts
@@ -92,10 +101,10 @@ class Tracker:
         self._delivered = [0] * nodes
         """Per node: the consumer has the node's outputs below this time."""
         self._requested = [start] * fronts
-        """Per front: the largest time that `take_idle_fronts` has returned."""
+        """Per front: the largest time that `take_lagging_fronts` has returned."""
         self.reached = start
-        """The largest time that a front promised before its end. Once all fronts have ended, every
-        element has a smaller time."""
+        """The largest finite time up to which a covered interval extends. Once all fronts have
+        ended, every element has a smaller time."""
         self._last: tuple[int, ...] = (start,) * (stages + 1)
         """The newest result of `frontiers`."""
 
@@ -113,44 +122,42 @@ class Tracker:
         self._sent[front] = max(self._sent[front], since)
         self._cover(front, since, until)
 
-    def _cover(self, front: int, since: int, until: int) -> None:
-        """Mark the times of a front in [since, until) as done in stage 0.
-
-        Or, for the number of an operator that waits, mark them as emitted.
-        """
-        after_gap = self._after_gap[front]
+    def _cover(self, coverer: int, since: int, until: int) -> None:
+        """Add a covered interval: stage 0 is done with these times of a front, or an operator with
+        timers has emitted everything with these times."""
+        after_gap = self._after_gap[coverer]
         if until > since:
             after_gap[since] = until
             if self.reached < until < INFINITY:
                 self.reached = until
-        while (end := after_gap.pop(self._covered[front], 0)) > 0:
-            self._covered[front] = end
-        self._done_below[front] = max(self._done_below[front], self._covered[front])
+        while (end := after_gap.pop(self._covered[coverer], 0)) > 0:
+            self._covered[coverer] = end
+        self._done_below[coverer] = max(self._done_below[coverer], self._covered[coverer])
 
     def acknowledge(
         self, cells: Sequence[tuple[int, int, int]], covered: Sequence[tuple[int, int, int]] = ()
     ) -> None:
         """Apply a node's acknowledgement of processed frames: cells (stage, time, XOR of ids), and
-        covered intervals (front, since, until).
+        covered intervals (coverer, since, until).
 
-        Raises MalformedMessage, and applies nothing, if there is no such stage or front.
+        Raises MalformedMessage, and applies nothing, if there is no such stage or coverer.
         """
         stages, coverers = len(self._cells), len(self._done_below)
         for stage, _, _ in cells:
             if not 0 <= stage < stages:
                 raise MalformedMessage(
-                    f"an acknowledgement for stage {stage}, but there are {stages} stages"
+                    f"an acknowledgement for stage {stage}, but the last stage is {stages - 1}"
                 )
-        for front, _, _ in covered:
-            if not 0 <= front < coverers:
+        for coverer, _, _ in covered:
+            if not 0 <= coverer < coverers:
                 raise MalformedMessage(
-                    f"an acknowledgement for front {front}, but there are only {coverers} fronts "
-                    "and operators that wait"
+                    f"an acknowledgement for front or operator {coverer}, but there are only "
+                    f"{coverers} fronts and operators with timers"
                 )
         for stage, time, ids in cells:
             self._flip(stage, time, ids)
-        for front, since, until in covered:
-            self._cover(front, since, until)
+        for coverer, since, until in covered:
+            self._cover(coverer, since, until)
 
     def deliver(self, node: int, time: int) -> None:
         """Record that the consumer has the outputs of a node below a time."""
@@ -210,24 +217,25 @@ class Tracker:
         processed = self.processed
         return [node for node, time in enumerate(self._delivered) if time < processed]
 
-    def take_idle_fronts(self) -> list[tuple[int, int]]:
-        """Return (front, time) of each idle front, to ask that front for a promise up to this time.
+    def take_lagging_fronts(self) -> list[tuple[int, int]]:
+        """Return (front, time) of each lagging front, to ask it for a promise up to this time.
 
-        A front is idle if stage 0 has progressed further with the times of another front, perhaps
-        only because a promise is missing. Each front is returned once per time. A front without a
-        covered interval is omitted: it may not have joined this incarnation yet, and would treat
-        the request as a sign of a lost message.
+        A front lags if stage 0 has progressed further with the times of another front. It may have
+        no records, so that only a promise is missing. Each front is returned once per time. A front
+        without a covered interval is omitted: it may not have joined this incarnation yet, and
+        would drop the request. The next message would then show a gap in the numbers, which starts
+        a recovery.
         """
         needed = max(self._done_below[: self._fronts])
-        if needed >= INFINITY:  # records that a front sent before its end may still be pending
+        if needed >= INFINITY:  # a front has ended: the others need only pass the times sent so far
             needed = self.reached
-        idle_fronts = []
+        lagging_fronts = []
         for front, done_below in enumerate(self._done_below[: self._fronts]):
             has_joined = self._covered[front] > 0
             if has_joined and done_below < needed and self._requested[front] < needed:
                 self._requested[front] = needed
-                idle_fronts.append((front, needed))
-        return idle_fronts
+                lagging_fronts.append((front, needed))
+        return lagging_fronts
 
     def oldest(self) -> tuple[int, int] | None:
         """Return (time, stage) of the oldest frame known to be in flight, or None."""
@@ -267,7 +275,7 @@ class ReportedProgress:
         self.processed = start
         """The largest `Tracker.processed` that a node reported."""
         self.reached = start
-        """The largest time that a front promised before its end."""
+        """The largest `Tracker.reached` that a node reported."""
         self._delivered = [0] * nodes
         """Per node: the consumer has the node's outputs below this time."""
         self._last_sent: list[int | None] = [None] * nodes
@@ -321,6 +329,6 @@ class ReportedProgress:
         """Return (time, stage) of the oldest frame in flight that a node reported, or None."""
         return min((oldest for oldest in self._oldest if oldest is not None), default=None)
 
-    def take_idle_fronts(self) -> list[tuple[int, int]]:
-        """Return an empty list: nodes ask idle fronts themselves, as they detect them sooner."""
+    def take_lagging_fronts(self) -> list[tuple[int, int]]:
+        """Return an empty list: nodes ask lagging fronts themselves, as they detect them sooner."""
         return []

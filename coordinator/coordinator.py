@@ -5,12 +5,14 @@ Outputs: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fro
 `Lead` and `Stop` (members), the messages of `rescaling.py`, and writes of the registry. Invariants:
 a decision is sent only after the registry has it; a snapshot is committed only after every part of
 it is durable; incarnations only grow; a run has one outcome; all members of an incarnation begin
-from the same snapshot, with the same layout.
+with the same layout, and from the same snapshot (strong-productions: each node from its own newest
+part).
 
 Recovery (paper "Delivery, consistency, and determinism", section V-B): the coordinator writes a new
 incarnation to the registry; nodes load the last committed snapshot, and their barriers fetch the
 consumer's last bundle; when all nodes are ready, fronts replay from the snapshot's time. A run
-starts in the same way, with an empty snapshot. Recoveries without progress back off (`Backoff`).
+starts in the same way, from the newest snapshot in the registry, or from the empty snapshot 0 if
+the registry has none. Recoveries without progress back off (`Backoff`).
 
 Once the registry has the outcome of a run, no failure changes it. This master, and every later one
 of the same run, answers each hello with the outcome until all members have said goodbye or are
@@ -64,7 +66,7 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.role import DurableJob
 
 MISSING_AFTER_S = 5.0
-"""Default number of seconds without a heartbeat after which a node or front counts as missing."""
+"""Default number of seconds without a heartbeat after which a node or front counts as absent."""
 
 RESTARTED = "the master has been restarted"
 
@@ -76,8 +78,8 @@ class Phase(Enum):
                   -> TAKING_OVER -> ASKING -> RUNNING
 
     A failure leads from any phase before STOPPING to DECIDING again: through GATHERING if a member
-    is missing, through WAITING if recoveries make no progress. BROKEN: the registry does not hold
-    what this master wrote, or the master has stepped down; only a new master can continue.
+    is absent, through WAITING if recoveries make no progress. SUPERSEDED: a later master exists,
+    the registry rejected a write, or this master has stepped down; only a new master can continue.
     """
 
     GATHERING = "waiting for nodes and fronts"
@@ -90,10 +92,10 @@ class Phase(Enum):
     STOPPING = "writing how the run ended"
     STOPPED = "sending the outcome to all members"
     ENDED = "over"
-    BROKEN = "a new master is needed"
+    SUPERSEDED = "a new master is needed"
 
 
-DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
+OUTCOME_DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.SUPERSEDED)
 """Phases in which no message of a member changes the outcome of the run."""
 
 IN_PROGRESS = (Phase.TAKING_OVER, Phase.ASKING, Phase.LOADING, Phase.RUNNING)
@@ -132,7 +134,7 @@ class Coordinator:
         self.phase = Phase.GATHERING
         self.outcome: RunOutcome | None = None
         """The outcome of this run; None until it is decided."""
-        self._follows_earlier_master = (
+        self._succeeds_earlier_master = (
             bool(session) and state.last_session == session and state.outcome is None
         )
         """Whether an earlier master led the same call of the command, which has no outcome yet."""
@@ -158,9 +160,10 @@ class Coordinator:
         self._draining = Draining(self.fronts, policy)
         self._shutdown = ShutdownWait(self.nodes + self.fronts, missing_after_s)
         self._gathering_since = 0.0
-        """When this master began to wait for missing members."""
+        """When this master began to wait for absent members."""
         self._down_since: float | None = None
-        """When the start of the run, or the current recovery, began; None while the run is up."""
+        """When the current recovery began; at the first start, when the nodes began to load. None
+        before that, and while the run is up."""
         self._is_recovering = False
         """Whether the run is down because of a failure."""
         self._backoff = Backoff()
@@ -169,11 +172,11 @@ class Coordinator:
         self._ready: set[str] = set()
         """Nodes that have loaded the snapshot of this incarnation."""
         self._takeover: Takeover | None = None
-        """Takeover of an earlier master's incarnation; None if it is done, or cannot be."""
-        if self._follows_earlier_master and policy.ordered:
+        """Takeover of an earlier master's incarnation; None if it is done or not possible."""
+        if self._succeeds_earlier_master and policy.ordered:
             self._takeover = Takeover(state.incarnation, self.nodes, self.nodes + self.fronts)
         self._damage = ""
-        """Why the newest snapshot could not be loaded; added to an error about an older one."""
+        """Why a newer snapshot could not be loaded; added to an error about an older one."""
 
     # Queries.
 
@@ -199,6 +202,7 @@ class Coordinator:
     @property
     def is_draining(self) -> bool:
         """Whether the run drains: it continues only until it can end."""
+        # The suffix is empty if the run is not to end.
         return self.phase is Phase.RUNNING and bool(self._draining.reason_suffix)
 
     def is_member(self, name: str) -> bool:
@@ -209,7 +213,7 @@ class Coordinator:
     def unreachable_s(self) -> dict[str, float]:
         """Unreachable member -> seconds for which the master has waited for it to be present, or
         for which the member has sent `Hello` without answering `Lead`."""
-        if self.phase in (Phase.STOPPING, Phase.ENDED, Phase.BROKEN):
+        if self.phase in (Phase.STOPPING, Phase.ENDED, Phase.SUPERSEDED):
             return {}
         unreachable = self.members.unresponsive_s
         if self.phase is Phase.GATHERING:
@@ -218,12 +222,12 @@ class Coordinator:
 
     @property
     def waits_for(self) -> str:
-        """Human-readable phase of the run, with the members that have not answered."""
+        """Human-readable phase of the run, with the members for which the master waits."""
         if absent := self._absent:
-            return f"{self.phase.value}; no answer from {', '.join(absent)}"
+            return f"{self.phase.value}; absent: {', '.join(absent)}"
         if self.phase is Phase.LOADING:
-            missing = sorted({*self.nodes} - self._ready)
-            return f"{self.phase.value}; not ready: {', '.join(missing)}"
+            not_ready = sorted({*self.nodes} - self._ready)
+            return f"{self.phase.value}; not ready: {', '.join(not_ready)}"
         if self.phase is Phase.ASKING and self._takeover is not None:
             return f"{self.phase.value}; no answer from {', '.join(self._takeover.missing)}"
         phase = f"{self.phase.value}{self._draining.reason_suffix if self.is_draining else ''}"
@@ -246,13 +250,13 @@ class Coordinator:
         if self.phase is Phase.STOPPED:
             self._shutdown.hello(name, message.process)
             self._send_outcome([name])
-        elif self.phase in DECIDED:
+        elif self.phase in OUTCOME_DECIDED:
             return
         elif restarted:
             reason = f"{name} has been restarted"
-            self._recover(reason, paced=False)  # the supervisor paces restarts
+            self._recover(reason, backs_off=False)  # the supervisor paces restarts
         elif self.phase is Phase.GATHERING:
-            self._gathered()
+            self._leave_gathering()
         elif self._takeover is not None:
             self._continue_takeover(self._takeover, name)
         elif message.incarnation < self.state.incarnation:
@@ -269,7 +273,7 @@ class Coordinator:
         elif name in self.rescaling.next_nodes:
             self.members.hello(name, message.process, message.address, self.now)
             self.rescaling.hello(name, message.process, self.state)
-            self._pass_on_rescaling()
+            self._send_rescaling_messages()
         elif self.leads:
             self._send([name], Stop(self._run_id, "", "this node is not in the current layout"))
 
@@ -280,33 +284,33 @@ class Coordinator:
 
     def superseded(self, reason: object = "another master has taken over") -> None:
         """Stop making decisions: there is a later master, or the registry lacks a write."""
-        if self.phase is not Phase.BROKEN:
+        if self.phase is not Phase.SUPERSEDED:
             fields = event_fields("registry-failed", reason=str(reason))
             log.warning("this master decides nothing any more: %s", reason, extra=fields)
-            self.phase = Phase.BROKEN
+            self.phase = Phase.SUPERSEDED
 
     def probe_members(self) -> None:
         """If this master leads, ask all members whether they receive its messages."""
-        if self.phase is Phase.STOPPED or (self.leads and self.phase not in DECIDED):
+        if self.phase is Phase.STOPPED or (self.leads and self.phase not in OUTCOME_DECIDED):
             self._ask_to_follow(self.nodes + self.fronts)
 
     def step_down(self) -> None:
         """Stop making decisions, so that the next master in the queue leads."""
         absent = ", ".join(name for name in self.unreachable_s if name not in self.members)
         not_answering = ", ".join(name for name in self.unreachable_s if name in self.members)
-        symptoms = [f"hears nothing of {absent}"] * bool(absent)
-        symptoms += [f"has no answer from {not_answering}, which it hears"] * bool(not_answering)
+        symptoms = [f"nothing from {absent}"] * bool(absent)
+        symptoms += [f"heartbeats but no answers from {not_answering}"] * bool(not_answering)
         seconds = max(self.unreachable_s.values())
         log.warning(
-            "for %.0f s this master %s. It steps down for the next one, which may reach them: a "
-            "network can fail in one direction, or between two hosts. A dead process that is not "
-            "restarted looks the same",
+            "for %.0f s this master has received %s. It steps down for the next one, which may "
+            "reach them: a network can fail in one direction, or between two hosts. A dead process "
+            "that is not restarted looks the same",
             *(seconds, ", and ".join(symptoms)),
             extra=event_fields(
                 "stepped-down", absent=absent, not_answering=not_answering, seconds=seconds
             ),
         )
-        self.phase = Phase.BROKEN
+        self.phase = Phase.SUPERSEDED
 
     def note_progress(self, processed: int, delivered: int) -> None:
         """Note the progress of the run: the processed and the delivered frontier."""
@@ -319,21 +323,25 @@ class Coordinator:
 
     def failed(self, message: Failed) -> None:
         """End the run with this error of the flow."""
-        if message.incarnation == self.state.incarnation and self.phase not in DECIDED:
+        if message.incarnation == self.state.incarnation and self.phase not in OUTCOME_DECIDED:
             because = message.error == SnapshotDamaged.__name__ and self._damage
             self.stop(message.error, message.text + (f" ({because})" if because else ""))
 
     # Time.
 
     def set_time(self, now: float) -> None:
-        """Set the time (seconds, monotonic). A long step means that this process was suspended."""
+        """Set the time (seconds, monotonic).
+
+        If it moves by more than half of the usual member timeout, this process was suspended:
+        exclude that time from timeouts.
+        """
         away_s, self.now = now - self.now, now
         if away_s > self._missing_after / 2:
             self.members.renew_after_suspension(now, away_s)
             self._gathering_since += away_s
 
     def tick(self, now: float) -> None:
-        """Set the time; retry a failed write, detect silent members, end a back-off or the run."""
+        """Set the time; retry a failed write, detect absent members, end a back-off or the run."""
         self.set_time(now)
         self.jobs += self._writer.due(now)
         if self.phase is Phase.STOPPED:
@@ -342,7 +350,7 @@ class Coordinator:
         silent = self.members.expire_silent(self.nodes + self.fronts, now)
         if silent and self.phase in (Phase.DECIDING, *IN_PROGRESS):
             waited = self.members.timeout_s(silent[0])
-            self._recover(f"{', '.join(silent)} did not answer for {waited:g} s")
+            self._recover(f"{', '.join(silent)} sent nothing for {waited:g} s")
         if self.phase is Phase.WAITING and now >= self._recover_at:
             self._recover("")
 
@@ -362,22 +370,22 @@ class Coordinator:
 
     # Taking over.
 
-    def _gathered(self) -> None:
-        """Recover or take over, once all members are present."""
+    def _leave_gathering(self) -> None:
+        """Recover or take over if all members are present."""
         if self._absent:
             return
-        if not self._follows_earlier_master:
+        if not self._succeeds_earlier_master:
             self._recover("")
         elif self._takeover is not None and self._takeover.is_possible:
             self.phase = Phase.TAKING_OVER
             self._write(self.state.next())
         else:
-            self._recover(RESTARTED, paced=False)
+            self._recover(RESTARTED, backs_off=False)
 
     def _continue_takeover(self, takeover: Takeover, name: str) -> None:
         """Continue the takeover after a member's hello."""
         if not takeover.is_possible:
-            self._recover(RESTARTED, paced=False)
+            self._recover(RESTARTED, backs_off=False)
         elif self.phase is Phase.ASKING and name in takeover.missing:
             self._ask_to_follow([name])
 
@@ -393,11 +401,11 @@ class Coordinator:
             return
         self._takeover.answer(name, message)
         if self.phase is Phase.ASKING and not self._takeover.missing:
-            self._lead(self._takeover)
+            self._finish_takeover(self._takeover)
 
-    def _lead(self, takeover: Takeover) -> None:
-        """Lead the incarnation, which all members now follow."""
-        self._takeover, self._follows_earlier_master, self.taken_over = None, False, True
+    def _finish_takeover(self, takeover: Takeover) -> None:
+        """End the takeover: all members now follow this master."""
+        self._takeover, self._succeeds_earlier_master, self.taken_over = None, False, True
         self.phase = Phase.RUNNING
         log.info(
             "incarnation %d: a new master has taken over, without a recovery",
@@ -407,19 +415,23 @@ class Coordinator:
         self.snapshots.begin_from(self.start_snapshot, self.now)
         self.snapshots.give_up(takeover.requested_snapshot, takeover.unanswered_nodes)
         self.rescaling.on_takeover()
-        self._pass_on_rescaling()
+        self._send_rescaling_messages()
         if self.state.snapshots:
             self.out += self.snapshots.announce(self.state)
 
     # Recovery.
 
-    def _recover(self, reason: str, paced: bool = True) -> None:
-        """Recover, now or once all members are present; `reason`: "" if already counted."""
+    def _recover(self, reason: str, backs_off: bool = True) -> None:
+        """Begin a recovery now, or once all members are present and the back-off is over.
+
+        `reason`: "" for a recovery that is already counted. `backs_off`: whether to wait first if
+        recoveries make no progress.
+        """
         self.snapshots.pending = None
         self.rescaling.on_incarnation_end()
-        self._takeover, self._follows_earlier_master = None, False
+        self._takeover, self._succeeds_earlier_master = None, False
         if reason:
-            self._count_recovery(reason, self._backoff.pause_s() if paced else 0.0)
+            self._count_recovery(reason, self._backoff.pause_s() if backs_off else 0.0)
         if self._absent:
             if self.phase is not Phase.GATHERING:
                 self.phase, self._gathering_since = Phase.GATHERING, self.now
@@ -446,7 +458,7 @@ class Coordinator:
 
     def done(self, job: DurableJob, result: object) -> None:
         """Process a finished write of the registry; `result` is an exception if it failed."""
-        if not self._writer.process_result(job, result, self.now) or self.phase is Phase.BROKEN:
+        if not self._writer.process_result(job, result, self.now) or self.phase is Phase.SUPERSEDED:
             return
         if isinstance(result, Exception):  # the registry does not hold this master's state
             self.superseded(result)
@@ -456,7 +468,7 @@ class Coordinator:
         if self.nodes != names_of(job.state.layout):
             self._rescaled()
         if self.phase is Phase.STOPPING:
-            self._stopping()
+            self._continue_stopping()
         elif self._recover_after_write:
             self._recover_after_write = False
             self._recover("")
@@ -530,7 +542,8 @@ class Coordinator:
         older = tuple(s for s in self.state.snapshots if s.number < message.number)
         is_last = not message.number or (self.state.base and not older)
         if self.policy.outputs_wait_for_snapshots or is_last:
-            self.stop("SnapshotDamaged", f"{reason}. {ADVICE}")
+            reasons = "; ".join(filter(None, (reason, self._damage)))
+            self.stop("SnapshotDamaged", f"{reasons}. {ADVICE}")
             return
         fields = event_fields("snapshot-damaged", reason=reason, snapshot=message.number)
         log.warning("%s; the previous snapshot is used", reason, extra=fields)
@@ -542,9 +555,9 @@ class Coordinator:
 
     def rescale(self, nodes: int, first_number: int = 0) -> None:
         """Request a number of nodes; `first_number`: `Rescale.first`. May be repeated."""
-        if self.phase not in DECIDED and not self.is_draining:
+        if self.phase not in OUTCOME_DECIDED and not self.is_draining:
             self.rescaling.request(nodes, self.state.layout, first_number)
-            self._pass_on_rescaling()
+            self._send_rescaling_messages()
 
     def consider_rescaling(self, delivered: int, last_sent: int | None) -> None:
         """Advance the rescaling; `last_sent`: see `ReportedProgress.last_sent`."""
@@ -553,7 +566,7 @@ class Coordinator:
         if self.is_draining:
             self.rescaling.give_up("the run is about to end")
         last_snapshot = self.rescaling.advance(self.state, delivered, last_sent, self.now)
-        self._pass_on_rescaling()
+        self._send_rescaling_messages()
         if last_snapshot is not None:
             self.phase = Phase.DECIDING
             changes = {
@@ -565,7 +578,7 @@ class Coordinator:
             self._write(self.state.next(**changes))
 
     def _rescaled(self) -> None:
-        """Adopt the new layout in the registry."""
+        """Adopt the new layout, which the registry now has."""
         self.members.forget(self.nodes)
         self.nodes[:] = names_of(self.state.layout)
         self.members.renew(self.nodes, self.now)
@@ -576,14 +589,15 @@ class Coordinator:
         text = "rescaled: %s take over from %s on"
         log.info(text, names, format_time(time), extra=fields)
 
-    def _pass_on_rescaling(self) -> None:
+    def _send_rescaling_messages(self) -> None:
         self.out += self.rescaling.out
         self.rescaling.out = []
 
     # Snapshots.
 
     def consider_snapshot(self, delivered: int) -> None:
-        """Begin a snapshot if one is due: as of `delivered`, if that has moved, or by epoch."""
+        """Begin a snapshot if one is due: as of `delivered`, if that has moved; under policies with
+        markers, by a marker."""
         if self.phase is Phase.RUNNING and not self.rescaling.blocks_snapshots:
             self.out += self.snapshots.consider(delivered, self.now)
 
@@ -632,10 +646,10 @@ class Coordinator:
         self.rescaling.on_incarnation_end()
         self.snapshots.pending = None
         self.outcome = RunOutcome(self._run_id, error, text)
-        if not self._writer.in_progress:  # otherwise `_stopping` writes the outcome later
+        if not self._writer.in_progress:  # otherwise `_continue_stopping` writes the outcome later
             self._write(self.state.next(outcome=self.outcome))
 
-    def _stopping(self) -> None:
+    def _continue_stopping(self) -> None:
         """Process a finished write after `stop`: if it lacks the outcome, write the outcome now."""
         if self.state.outcome is None:
             self._write(self.state.next(outcome=self.outcome))

@@ -146,7 +146,8 @@ class Snapshots:
         return f"; snapshot {self.pending.number} waits for {members}"
 
     def consider(self, delivered: int, now: float) -> Outgoing:
-        """Begin a snapshot if one is due: as of `delivered`, if that has moved, or by epoch."""
+        """Begin a snapshot if one is due: as of `delivered`, if that has moved; under policies with
+        markers, by a marker."""
         if self.due_at is None or now < self.due_at:
             return []
         self._next_at = now + self._interval

@@ -473,8 +473,8 @@ class Node(Member):
         """Act on new frontiers: settle roots, release elements at gates, release outputs."""
         stages, tracking = self._stages, self._tracking
         if self._factory.position == 0:
-            # Do this even if no frontier moves: all frontiers may wait for an idle front.
-            for front, time in tracking.tracker.take_idle_fronts():
+            # Do this even if no frontier moves: all frontiers may wait for a lagging front.
+            for front, time in tracking.tracker.take_lagging_fronts():
                 self.send(f"front-{front}", AskPromise(time))
         if tracking.update_frontiers(self.now):
             self._frontiers_moved = stages.gates_due = True

@@ -145,7 +145,7 @@ class Master(Role):
     @property
     def broken(self) -> bool:
         """Whether a new master must replace this process."""
-        return self.coordinator.phase is Phase.BROKEN
+        return self.coordinator.phase is Phase.SUPERSEDED
 
     def admits(self, header: MessageHeader) -> bool:
         if not self.coordinator.is_member(header.sender) or header.sequence <= self.epoch:
@@ -317,7 +317,7 @@ class Master(Role):
         """Log what the run waits for if it has made no progress for long."""
         phase, tracker = self.coordinator.phase, self.tracker
         if phase is not Phase.RUNNING or tracker is None:
-            has_work = phase not in (Phase.STOPPED, Phase.ENDED, Phase.BROKEN)
+            has_work = phase not in (Phase.STOPPED, Phase.ENDED, Phase.SUPERSEDED)
             self._stalls.update(now, phase, has_work, lambda: self.waits_for)
             return
         progress = tracker.processed, tracker.delivered
@@ -343,8 +343,8 @@ class Master(Role):
             self.tick_by = min(self.tick_by, self._next_progress_at)
             if self.now >= self._next_progress_at or processed >= INFINITY:
                 self._send_progress(processed, delivered)
-        for idle, time in self.tracker.take_idle_fronts():
-            self.send(self.coordinator.fronts[idle], AskPromise(time))
+        for front, time in self.tracker.take_lagging_fronts():
+            self.send(self.coordinator.fronts[front], AskPromise(time))
         return False
 
     def _send_progress(self, processed: int, delivered: int) -> None:

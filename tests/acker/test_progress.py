@@ -1,4 +1,4 @@
-"""Reported progress, and trackers with operators that wait for the frontier."""
+"""Reported progress, and trackers of flows with timers."""
 
 from __future__ import annotations
 

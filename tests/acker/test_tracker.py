@@ -243,37 +243,37 @@ def test_delivered_waits_for_every_node_and_is_never_ahead_of_processed() -> Non
     assert tracker.delivered == 9
 
 
-def test_idle_front_is_asked_once_for_each_needed_time() -> None:
+def test_a_lagging_front_is_asked_once_for_each_time_that_it_is_needed_up_to() -> None:
     tracker = Tracker(1, 2, 1)
-    assert tracker.take_idle_fronts() == []
+    assert tracker.take_lagging_fronts() == []
     tracker.acknowledge([], [(0, 0, 8)])
-    assert tracker.take_idle_fronts() == [], "it may not have begun"
+    assert tracker.take_lagging_fronts() == [], "it may not have begun"
     tracker.promise(1, 0, 1, 1)
-    assert tracker.take_idle_fronts() == [(1, 8)]
-    assert tracker.take_idle_fronts() == []
+    assert tracker.take_lagging_fronts() == [(1, 8)]
+    assert tracker.take_lagging_fronts() == []
     tracker.acknowledge([], [(0, 8, 9)])
-    assert tracker.take_idle_fronts() == [(1, 9)]
+    assert tracker.take_lagging_fronts() == [(1, 9)]
     tracker.promise(1, 1, 9, 9)
-    assert tracker.take_idle_fronts() == []
+    assert tracker.take_lagging_fronts() == []
 
 
 @pytest.mark.parametrize("others", [[8, 5], [8, 5, 3]])
-def test_idle_fronts_need_not_catch_up_with_an_ended_front(others: list[int]) -> None:
+def test_lagging_fronts_need_not_catch_up_with_an_ended_front(others: list[int]) -> None:
     tracker = Tracker(1, len(others) + 1, 1)
     tracker.promise(len(others), 0, INFINITY, INFINITY)
     for front, time in enumerate(others):
         tracker.promise(front, 0, time, time)
-    asked = tracker.take_idle_fronts()
+    asked = tracker.take_lagging_fronts()
     assert asked == [(front, max(others)) for front in range(1, len(others))]
 
 
-def test_idle_front_is_asked_for_times_that_an_ended_front_has_sent() -> None:
+def test_lagging_front_is_asked_for_times_that_an_ended_front_has_sent() -> None:
     tracker = Tracker(1, 2, 1)
     tracker.promise(1, 0, 1, 1)
     tracker.acknowledge([], [(0, 0, 25)])
     tracker.promise(0, 25, INFINITY, INFINITY)
     assert tracker.frontiers() == (1, 1)
-    assert tracker.take_idle_fronts() == [(1, 25)]
+    assert tracker.take_lagging_fronts() == [(1, 25)]
     tracker.promise(1, 1, 25, 25)
     assert tracker.frontiers() == (25, 25)
-    assert tracker.take_idle_fronts() == []
+    assert tracker.take_lagging_fronts() == []

@@ -133,4 +133,4 @@ def test_stepped_down_master_makes_no_decisions() -> None:
     cluster.pass_time(10.0)
     restart(cluster, "node-0")
     cluster.coordinator.failed(Failed(cluster.coordinator.state.incarnation, "Error", "why"))
-    assert (cluster.phase(), cluster.write(), cluster.sent()) == (Phase.BROKEN, [], [])
+    assert (cluster.phase(), cluster.write(), cluster.sent()) == (Phase.SUPERSEDED, [], [])

@@ -132,7 +132,8 @@ def test_without_a_loadable_snapshot_replay_starts_from_the_empty_state() -> Non
     assert {(message.number, message.time) for message in recoveries} == {(0, 0)}
     unloadable(cluster, 0)  # nothing to fall back to before the empty state
     assert cluster.phase() is Phase.STOPPING
-    assert "SnapshotDamaged" in cluster.coordinator.error
+    assert "SnapshotDamaged: node-1 cannot load snapshot 0" in cluster.coordinator.error
+    assert "node-1 cannot load snapshot 2" in cluster.coordinator.error, "the earlier damage"
 
 
 def test_two_phase_stops_at_a_damaged_snapshot() -> None:

@@ -116,4 +116,4 @@ def test_only_one_of_two_masters_with_the_same_decision_leads() -> None:
     second.written = first.written
     second.pass_time(2 * REGISTRY_RETRY_S)
     assert second.write() == []
-    assert (first.phase(), second.phase()) == (Phase.LOADING, Phase.BROKEN)
+    assert (first.phase(), second.phase()) == (Phase.LOADING, Phase.SUPERSEDED)

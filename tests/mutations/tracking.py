@@ -74,8 +74,8 @@ def frames_cover_their_whole_turn() -> AbstractContextManager[object]:
 def intervals_count_across_gaps() -> AbstractContextManager[object]:
     """Take the end of any interval for the end of the covered prefix."""
 
-    def mutated(self: Tracker, front: int, since: int, until: int) -> None:
-        self._done_below[front] = max(self._done_below[front], until)
+    def mutated(self: Tracker, coverer: int, since: int, until: int) -> None:
+        self._done_below[coverer] = max(self._done_below[coverer], until)
 
     return patch.object(Tracker, "_cover", mutated)
 
@@ -97,7 +97,7 @@ def outputs_do_not_wait_for_durable_inputs() -> AbstractContextManager[object]:
 
 @contextmanager
 def promises_pass_unread_records() -> Iterator[None]:
-    """Let an idle front move its clock past records that wait to be read."""
+    """A lagging front that is asked moves its clock past records that wait to be read."""
     handle = Front.handle
 
     def mutated(self: Front, sender: str, message: Message) -> None:

@@ -154,7 +154,10 @@ def test_leader_that_misses_a_member_steps_down_for_a_standby(
     bench.complete_job(FindSuccessor, "next#1")
     assert bench.candidate.broken
     assert bench.candidate.stepped_down
-    assert "this master hears nothing of node-0. It steps down for the next one" in caplog.text
+    assert (
+        "this master has received nothing from node-0. It steps down for the next one"
+        in caplog.text
+    )
     bench.hello()
     bench.pass_time_without_node(10.0)
     assert (bench.candidate.jobs, bench.candidate.outbox) == ([], []), "it makes no decisions"
