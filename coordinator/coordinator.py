@@ -40,7 +40,7 @@ from driftline.coordinator.rescaling import Rescaling
 from driftline.coordinator.snapshots import ADVICE, Snapshots, snapshot_name
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.events import event_fields, log
-from driftline.engine.keygroups import GROUPS, names_of
+from driftline.engine.keygroups import GROUPS, node_names
 from driftline.engine.labels import INFINITY
 from driftline.engine.meters import Histogram
 from driftline.engine.policy import Policy
@@ -123,7 +123,7 @@ class Coordinator:
         `ClusterState.last_session`; `process`: token of the master's process; `groups`: number of
         key groups."""
         layout = state.layout or tuple(range(nodes))
-        self.nodes = names_of(layout)
+        self.nodes = node_names(layout)
         """The nodes of the layout in the registry."""
         self.fronts = [f"front-{i}" for i in range(fronts)]
         self.policy = policy
@@ -465,7 +465,7 @@ class Coordinator:
             return
         assert isinstance(job, WriteState)
         self.state = job.state
-        if self.nodes != names_of(job.state.layout):
+        if self.nodes != node_names(job.state.layout):
             self._rescaled()
         if self.phase is Phase.STOPPING:
             self._continue_stopping()
@@ -580,7 +580,7 @@ class Coordinator:
     def _rescaled(self) -> None:
         """Adopt the new layout, which the registry now has."""
         self.members.forget(self.nodes)
-        self.nodes[:] = names_of(self.state.layout)
+        self.nodes[:] = node_names(self.state.layout)
         self.members.renew(self.nodes, self.now)
         self.rescaling.forget()
         self._shutdown = ShutdownWait(self.nodes + self.fronts, self._missing_after)

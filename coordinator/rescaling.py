@@ -40,7 +40,7 @@ from driftline.coordinator.members import Members
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.coordinator.snapshots import Snapshots
 from driftline.engine.events import event_fields, log
-from driftline.engine.keygroups import Layout, names_of
+from driftline.engine.keygroups import Layout, node_names
 from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import Join, Joined, Message, Pause, Paused, Resume
 
@@ -167,7 +167,7 @@ class Rescaling:
             self.next_layout = tuple(range(first_number, first_number + nodes))
             self.phase = RescalePhase.COPYING
             self._early_snapshots, self._pause_timeout_s, self._retry_at = 0, PAUSE_TIMEOUT_S, 0.0
-            next_names, current_names = ", ".join(self.next_nodes), ", ".join(names_of(layout))
+            next_names, current_names = ", ".join(self.next_nodes), ", ".join(node_names(layout))
             fields = event_fields("rescaling", nodes=len(layout), wanted=nodes)
             text = "rescaling from %d to %d nodes: %s replace %s"
             log.info(text, len(layout), nodes, next_names, current_names, extra=fields)
@@ -186,7 +186,7 @@ class Rescaling:
     @property
     def next_nodes(self) -> list[str]:
         """The nodes of the next layout."""
-        return names_of(self.next_layout)
+        return node_names(self.next_layout)
 
     @property
     def blocks_snapshots(self) -> bool:

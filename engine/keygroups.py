@@ -184,7 +184,7 @@ layout, determines which groups it owns. A number belongs to one layout only, so
 node ever stores belongs to the same groups."""
 
 
-def names_of(layout: Iterable[int]) -> list[str]:
+def node_names(layout: Iterable[int]) -> list[str]:
     """Return the names of the nodes of a layout, in its order."""
     return [f"node-{number}" for number in layout]
 

@@ -66,8 +66,8 @@ from driftline.engine.operators.timers import (
     TimedContext,
     Timer,
     Timers,
-    expired,
     expiry_timer,
+    parse_expiry_timer,
 )
 from driftline.engine.sources.record import validate_record
 from driftline.engine.sources.source import BadRecord
@@ -283,7 +283,7 @@ class _Interpreter:
             event_time = vertex.operator.event_time_of_timer(timer)
             label = timer_label(root, vertex.number, at, rank, fired[packed_key, at], event_time)
             fired[packed_key, at] += 1
-            if expiring := expired(name):
+            if expiring := parse_expiry_timer(name):
                 self.drop(vertex, states, *expiring)
                 continue
             key = unpack(packed_key)
@@ -442,7 +442,7 @@ class _Interpreter:
         """Drop the values of a key whose time to live has passed at an event time."""
         *states, timers = self.states_of(vertex, key)
         for name, at in sorted(timers.items(), key=itemgetter(1)):
-            if at <= event_time and (expiring := expired(name)):
+            if at <= event_time and (expiring := parse_expiry_timer(name)):
                 del timers[name]
                 self.drop(vertex, states, *expiring)
 

@@ -134,7 +134,7 @@ ERROR_SHOWN = 2000
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-def file_name(name: str) -> str:
+def escape_file_name(name: str) -> str:
     """Escape the characters that a file name cannot contain in a name, such as that of a sink."""
     invalid = r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]'
     return re.sub(invalid, lambda match: f"%{ord(match[0]):02X}", name)

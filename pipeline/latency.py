@@ -26,13 +26,13 @@ from msgspec import Struct, field
 from rich.table import Table
 
 from driftline.engine.errors import Unavailable
-from driftline.engine.ui.consoles import new_table, should_be_zero
+from driftline.engine.ui.consoles import format_error_count, new_table
 from driftline.engine.ui.pictures import (
     colour_of_policy,
-    dress_curves,
     new_figure,
     plain_log_scale,
     save,
+    style_curves,
 )
 from driftline.pipeline.session import escape_glob
 from driftline.pipeline.tasks import reraise_task_errors
@@ -179,8 +179,8 @@ class Analysis(Struct, frozen=True):
                 ""
                 if series.overall.send_delay_p99_ms is None
                 else f"{series.overall.send_delay_p99_ms:.2f}",
-                should_be_zero(series.overall.lost),
-                should_be_zero(series.overall.duplicated),
+                format_error_count(series.overall.lost),
+                format_error_count(series.overall.duplicated),
             )
         return table
 
@@ -363,13 +363,13 @@ def _dress_shares(panel: Axes) -> None:
     panel.set_yticks(list(SHARES), list(SHARES.values()))
     panel.minorticks_off()
     panel.set_xlabel("latency in ms")
-    dress_curves(panel)
+    style_curves(panel)
 
 
 def _dress_time(panel: Axes, bucket_s: float) -> None:
     plain_log_scale(panel)
     panel.set_xlabel(f"seconds since the start of the run, in steps of {bucket_s:g}")
-    dress_curves(panel)
+    style_curves(panel)
 
 
 def _draw_shares(panel: Axes, series: Series, style: str) -> None:

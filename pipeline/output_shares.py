@@ -20,7 +20,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import Label
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.texts import file_name
+from driftline.engine.texts import escape_file_name
 
 Line = tuple[int, Label | None, str]
 """(number of the sink, label, line); label None: the line has no readable label."""
@@ -87,7 +87,7 @@ def shares_of(directories: Sequence[Path], flow: Flow, count: int) -> list[Outpu
 
 
 def _json_lines_shares(directory: Path, flow: Flow, count: int) -> Iterator[OutputShare]:
-    sinks = {file_name(sink.name): number for number, sink in enumerate(flow.sinks)}
+    sinks = {escape_file_name(sink.name): number for number, sink in enumerate(flow.sinks)}
     for path in sorted(directory.glob("*.jsonl")):
         sink = sinks.get(path.stem)
         if sink is None:

@@ -27,7 +27,7 @@ from driftline.engine.durable import make_directory, replace_file, translate_os_
 from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.texts import file_name
+from driftline.engine.texts import escape_file_name
 from driftline.engine.wire.bundles import Item, from_blob
 from driftline.pipeline.tasks import (
     EVENT_TIME,
@@ -121,7 +121,7 @@ class WriteLines(Struct, frozen=True):
         """(kind, front or sink) -> the column `time` of the row to yield."""
         lines = JsonLines(self.flow, self.dead_letters)
         names = {
-            number: f"{file_name(name)}-spark-{task:05}.jsonl"
+            number: f"{escape_file_name(name)}-spark-{task:05}.jsonl"
             for number, name in lines.names.items()
         }
         names[FAILURES] = f"{DEAD_LETTERS}/spark-{task:05}.jsonl"

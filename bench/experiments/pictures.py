@@ -19,12 +19,12 @@ from driftline.engine.texts import counted
 from driftline.engine.ui.pictures import (
     INK,
     colour_of_policy,
-    dress_bars,
-    dress_curves,
     new_figure,
     plain_log_scale,
     save,
     scale_by_decades,
+    style_bars,
+    style_curves,
 )
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def draw_bars(panel: Axes, bars: Sequence[Bar]) -> None:
             zorder=2,
         )
     panel.set_xticks(range(len(groups)), groups)
-    dress_bars(panel)
+    style_bars(panel)
 
 
 class _Styles:
@@ -190,7 +190,7 @@ def _draw_curves(panel: Axes, rows: Sequence[Row[Case]], styles: _Styles, sample
         line = {"color": colour, "linestyle": style}
         draw_over_percentiles(panel, values, slice(steady), linewidth=1.7, **line)
         draw_over_percentiles(panel, values, slice(steady - 1, None), alpha=0.45, **line)
-    dress_curves(panel)
+    style_curves(panel)
 
 
 def draw_over_percentiles(

@@ -49,10 +49,10 @@ from driftline.engine.texts import counted
 from driftline.engine.ui.pictures import (
     INK,
     colours_of,
-    dress_curves,
     new_figure,
     plain_log_scale,
     save,
+    style_curves,
 )
 
 LOAD_BEFORE_KILL_S, LOAD_AFTER_KILL_S = 3.0, 3.0
@@ -305,7 +305,7 @@ def draw_recovery(recoveries: ExperimentReport[Kill], path: Path) -> None:
                 label=victim,
             )
         panel.axvline(0, color=INK, linewidth=0.8)
-        dress_curves(panel)
+        style_curves(panel)
         plain_log_scale(panel)
         panel.set_title(f"kill -9: {victim}")
         panel.set_xlabel("document due, in s since the kill")

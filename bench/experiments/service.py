@@ -35,13 +35,13 @@ from driftline.bench.measuring.served import drive, fill
 from driftline.bench.systems.peers import PEERS, measure_peer
 from driftline.bench.systems.service import ServedIndex
 from driftline.engine.texts import counted
-from driftline.engine.ui.consoles import new_table, should_be_zero
+from driftline.engine.ui.consoles import format_error_count, new_table
 from driftline.engine.ui.pictures import (
     COLOURS,
-    dress_curves,
     new_figure,
     plain_log_scale,
     save,
+    style_curves,
 )
 
 DRIFTLINE = "driftline"
@@ -122,7 +122,7 @@ class Services(Struct, frozen=True):
             send_delay_ms = percentiles(each.send_delay_ms)["p99_ms"]
             latencies = [fresh["p50_ms"], fresh["p99_ms"], durable["p50_ms"], durable["p99_ms"]]
             cells = map(_format_ms, [*latencies, send_delay_ms])
-            errors = should_be_zero(each.errors.total())
+            errors = format_error_count(each.errors.total())
             table.add_row(name, f"{each.fill_per_s:,.0f}", *cells, errors)
         table.caption = Text("\n".join(self._notes()))
         return table
@@ -277,7 +277,7 @@ def draw_services(services: Services, path: Path) -> None:
         mark_percentiles(left, max(map(len, freshness.values())))
         plain_log_scale(left)
         left.legend(frameon=False)
-    dress_curves(left)
+    style_curves(left)
     bars = [
         Bar(kind, name, Spread(ms["p50_ms"], ms["p50_ms"], ms["p99_ms"]), colours[name])
         for kind in KINDS

@@ -41,7 +41,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.storage.ownership import NO_OWNER, DirectoryOwner
-from driftline.engine.texts import file_name
+from driftline.engine.texts import escape_file_name
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 
@@ -91,7 +91,9 @@ class JsonLinesConsumer:
         self.paths: dict[int, Path] = {FAILURES: directory / DEAD_LETTERS / f"{number}.jsonl"}
         """Number of a sink -> its file."""
         for sink in range(self._sink_count):
-            self.paths[sink] = directory / f"{file_name(self._lines.names[sink])}-{number}.jsonl"
+            self.paths[sink] = (
+                directory / f"{escape_file_name(self._lines.names[sink])}-{number}.jsonl"
+            )
         self._fds: dict[int, int] = {}
         """Number of a sink -> its open file."""
         self._record: CommitRecord | None = None

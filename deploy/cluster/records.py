@@ -18,7 +18,7 @@ from msgspec import Struct, field
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.runtime.config import LIMITS, Limits, Reading
 from driftline.engine.errors import StateMismatch
-from driftline.engine.keygroups import Layout, names_of
+from driftline.engine.keygroups import Layout, node_names
 from driftline.engine.policy import POLICIES
 from driftline.engine.snapshots.savepoint_mapping import EMPTY_STATE, InitialState
 
@@ -137,7 +137,7 @@ class Submission(Struct, frozen=True):
     def processes_of(self, agent: str, roles: Collection[AgentRole], layout: Layout) -> list[str]:
         """Return the processes that an agent with these roles runs for the flow in a layout."""
         masters = ["master"] if AgentRole.MASTER in roles else []
-        nodes = names_of(number for number in layout if self.agent_of(number) == agent)
+        nodes = node_names(number for number in layout if self.agent_of(number) == agent)
         fronts = [f"front-{i}" for i, name in enumerate(self.front_agents) if name == agent]
         return masters + nodes + fronts
 

@@ -26,7 +26,7 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.errors import SnapshotDamaged, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.keygroups import GroupCache, names_of
+from driftline.engine.keygroups import GroupCache, node_names
 from driftline.engine.policy import POLICIES, SnapshotCut
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.snapshots.savepoint import (
@@ -86,7 +86,7 @@ def save(
                 _, reader.addresses[MASTER] = masters.leader()
                 if not reader.addresses[MASTER]:
                     raise Unavailable(f"no master of flow {name!r} runs: see `driftline status`")
-                segments = reader.read(runtime, state.snapshots[0], names_of(state.layout))
+                segments = reader.read(runtime, state.snapshots[0], node_names(state.layout))
         except SnapshotDamaged:
             if not attempts_left:
                 raise
@@ -162,7 +162,7 @@ class SnapshotReader(StatusPoller):
 def _check_agents_alive(submission: Submission, state: ClusterState, alive: set[str]) -> None:
     """Raise Unavailable if the agent of a node is not alive: its host has a part of the state."""
     layout = submission.current_layout(state)
-    for number, name in zip(layout, names_of(layout), strict=True):
+    for number, name in zip(layout, node_names(layout), strict=True):
         if (agent := submission.agent_of(number)) not in alive:
             raise Unavailable(
                 f"agent {agent} is not running, and has the state of {name}: start it, and try "

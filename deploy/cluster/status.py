@@ -31,7 +31,7 @@ from driftline.deploy.roles.status_poller import StatusPoller
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import StateMismatch
-from driftline.engine.keygroups import Layout, names_of, owned_groups
+from driftline.engine.keygroups import Layout, node_names, owned_groups
 from driftline.engine.labels import INFINITY
 from driftline.engine.texts import counted, format_size
 from driftline.engine.wire.kinds import FRONT, MASTER, NODE, POLLER
@@ -256,7 +256,7 @@ def _waits_for(master: StatusReport) -> str:
 def _nodes(
     submission: Submission, layout: Layout, reports: Mapping[str, StatusReport], absent: str
 ) -> Iterator[MemberStatus]:
-    for position, (number, name) in enumerate(zip(layout, names_of(layout), strict=True)):
+    for position, (number, name) in enumerate(zip(layout, node_names(layout), strict=True)):
         groups = owned_groups(position, len(layout), submission.groups)
         node = _member(reports, absent, name, submission.agent_of(number))
         yield replace(node, key_groups=(groups[0], groups[-1]))

@@ -18,7 +18,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
 from driftline.engine.reference import interpret
 from driftline.engine.sources import BadRecord, Source, lenient, strict
-from driftline.engine.texts import file_name
+from driftline.engine.texts import escape_file_name
 
 
 def run_reference_to(
@@ -34,7 +34,7 @@ def run_reference_to(
     flow.check_inputs(inputs)
     lines = JsonLines(flow, dead_letters)
     names = {
-        sink: f"{name}/reference.jsonl" if sink == FAILURES else f"{file_name(name)}.jsonl"
+        sink: f"{name}/reference.jsonl" if sink == FAILURES else f"{escape_file_name(name)}.jsonl"
         for sink, name in lines.names.items()
     }
     _clear(output, [*map(escape, names.values()), f"{DEAD_LETTERS}/input-*.jsonl"])

@@ -264,7 +264,7 @@ class ProductionPipeline(NodePipeline):
     def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
         port = self.plan.ports[block.port]
         if port.front is not None:
-            next_time = self.ledger.next_of(port.front)
+            next_time = self.ledger.processed_below(port.front)
             if block.first >= next_time:
                 return block
             if block.last < next_time:

@@ -20,7 +20,7 @@ from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.event_time import Clock, Watermark
 from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
-from driftline.engine.keygroups import Layout, Owners, names_of, owned_groups
+from driftline.engine.keygroups import Layout, Owners, node_names, owned_groups
 from driftline.engine.operators.keyed import ArrivalOrder, Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
@@ -81,7 +81,7 @@ class PolicyFactory(Struct, frozen=True):
     @property
     def others(self) -> list[str]:
         """Names of the other nodes."""
-        return names_of(node for node in self.layout if node != self.index)
+        return node_names(node for node in self.layout if node != self.index)
 
     def make_pipeline(
         self, start: int = 0, number: int = 0, meta: bytes = b"", same_code: bool = True
@@ -126,10 +126,10 @@ class PolicyFactory(Struct, frozen=True):
                 *parts, index=self.position, me=me, outputs=barrier, number=number
             )
         if isinstance(barrier, EpochBarrier):
-            names = names_of(self.layout)
+            names = node_names(self.layout)
             return TwoPhasePipeline(*parts, names=names, me=me, outputs=barrier)
         if self.policy.has_markers:
-            return EpochPipeline(*parts, names=names_of(self.layout), me=me)
+            return EpochPipeline(*parts, names=node_names(self.layout), me=me)
         return NodePipeline(*parts, clock)
 
     def _clock(self) -> Clock | None:

@@ -37,7 +37,7 @@ from driftline.deploy.node.pipeline import NodePipeline, Send, Snapshotter, Toke
 from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.tracking import NOTHING, Acknowledged, Tracking
 from driftline.engine.flow.plan import Port
-from driftline.engine.keygroups import names_of
+from driftline.engine.keygroups import node_names
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.timed import TimedStep
 from driftline.engine.wire.codec import pack_rows
@@ -80,7 +80,7 @@ class Stages:
         self._new_id = factory.new_id
         self._node_index = factory.position
         """Position of this node in the layout."""
-        self._names = names_of(factory.layout)
+        self._names = node_names(factory.layout)
         self._ports = [plan.ports_of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
         self._first_timed = plan.fronts + self._node_index

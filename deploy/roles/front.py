@@ -32,13 +32,13 @@ from driftline.deploy.roles.member import Member
 from driftline.deploy.roles.window import WINDOW, InFlightWindow, LatencyMeter
 from driftline.engine.event_time import END, is_packed_mark
 from driftline.engine.flow.plan import Plan
-from driftline.engine.keygroups import names_of, owner, root_group
+from driftline.engine.keygroups import node_names, owner, root_group
 from driftline.engine.labels import INFINITY, Label
 from driftline.engine.meters import Stopwatch
 from driftline.engine.policy import Policy
 from driftline.engine.sources import BadRecord, CachedSource, RetainedSource, Source
 from driftline.engine.sources.cached import CACHE_BYTES, PackedRecord, packed
-from driftline.engine.sources.fingerprint import StoreUsed, VerifiedSource
+from driftline.engine.sources.fingerprint import StoreFingerprint, VerifiedSource
 from driftline.engine.sources.source import time_of
 from driftline.engine.texts import format_time
 from driftline.engine.wire.codec import joined_rows, pack_payload
@@ -116,7 +116,7 @@ class Front(Member):
         super().__init__(f"front-{index}", process, address, run)
         self.ready = True
         self.index = index
-        self.nodes = names_of(range(nodes))
+        self.nodes = node_names(range(nodes))
         """Nodes of the layout; the first layout has nodes 0 to `nodes` - 1."""
         self.groups = plan.flow.groups
         self.policy = policy
@@ -267,7 +267,7 @@ class Front(Member):
         if self._verified is not None:
             used = self._verified.fingerprint_until(until)
             self._verified.extend_expected(used)
-            self.jobs.append(StoreUsed(used))
+            self.jobs.append(StoreFingerprint(used))
 
     def repeat(self) -> None:
         if self._records is None:
@@ -301,7 +301,7 @@ class Front(Member):
         self.enter_incarnation(message.incarnation)
         self.addresses.update(message.addresses)
         if message.layout:
-            self.nodes = names_of(message.layout)
+            self.nodes = node_names(message.layout)
         if message.offset >= 0:
             self.next = max(1, message.offset)
         elif self.live is not None:

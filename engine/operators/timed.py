@@ -64,8 +64,8 @@ from driftline.engine.operators.timers import (
     TimedContext,
     Timer,
     Timers,
-    expired,
     expiry_timer,
+    parse_expiry_timer,
 )
 from driftline.engine.state.managed import ALL, ListState, MapState, State, ValueState, ttl_of
 from driftline.engine.state.values import are_immutable, canonical_argument, thaw_argument
@@ -433,7 +433,7 @@ class TimedStep(Speculative):
 
     def _drop(self, states: list[State], timer: str) -> bool:
         """Drop the value that an expiry timer stands for. Returns False for a user's timer."""
-        if (expiring := expired(timer)) is None:
+        if (expiring := parse_expiry_timer(timer)) is None:
             return False
         name, item = expiring
         for state in states:

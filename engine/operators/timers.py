@@ -40,13 +40,13 @@ def expiry_timer(state: str, item: bytes = b"") -> str:
 
     `item`: packed key of the item to drop, if the state is a map.
 
-    >>> expired(expiry_timer("last")), expired(expiry_timer("last", b"x")), expired("mine")
-    (('last', b''), ('last', b'x'), None)
+    >>> parse_expiry_timer(expiry_timer("last", b"x"))
+    ('last', b'x')
     """
     return f"{_EXPIRY} {item.hex()} {state}"
 
 
-def expired(name: str) -> tuple[str, bytes] | None:
+def parse_expiry_timer(name: str) -> tuple[str, bytes] | None:
     """Return (state, packed key of the item) that a timer drops; None for a user's timer."""
     if not name.startswith(_EXPIRY):
         return None

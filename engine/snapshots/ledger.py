@@ -61,7 +61,7 @@ class Ledger:
 
     # Processed frames and records.
 
-    def next_of(self, front: int) -> int:
+    def processed_below(self, front: int) -> int:
         """Return the time below which all records of a front are processed."""
         return max(self._processed_below.get(front, 0), self._processed_below.get(_PROCESSED, 0))
 

@@ -74,7 +74,7 @@ class InputFingerprint(Struct, frozen=True):
 EMPTY_FINGERPRINT = InputFingerprint()
 
 
-class StoreUsed(DurableJob, frozen=True):
+class StoreFingerprint(DurableJob, frozen=True):
     """Job: durably store the fingerprint of what a front has used of its input. Result: None."""
 
     what: ClassVar[str] = "store which records of its input were used"

@@ -35,7 +35,7 @@ def new_table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table
     return table
 
 
-def should_be_zero(count: int) -> str:
+def format_error_count(count: int) -> str:
     """Format a count that should be 0: in bold red if it is not."""
     return f"[bold red]{count}[/]" if count else "0"
 

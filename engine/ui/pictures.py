@@ -56,14 +56,14 @@ def colour_of_policy(name: str) -> str:
     return POLICY_COLOURS.get(name, INK)
 
 
-def dress_curves(panel: Axes) -> None:
+def style_curves(panel: Axes) -> None:
     """Draw pale grid lines in both directions behind curves."""
     panel.set_axisbelow(True)
     panel.grid(which="major", color=_GRID, linewidth=0.8)
     _hide_top_and_right_lines(panel)
 
 
-def dress_bars(panel: Axes) -> None:
+def style_bars(panel: Axes) -> None:
     """Draw pale horizontal lines behind bars, at the major ticks and, finer, at the minor ones."""
     panel.set_axisbelow(True)
     panel.grid(axis="y", which="major", color=_GRID, linewidth=0.8)

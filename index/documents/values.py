@@ -109,7 +109,7 @@ def period_of(text: str) -> tuple[int, int]:
     return first, first + length // _MICROSECOND - 1
 
 
-def date_in_words(microseconds: int) -> str:
+def format_date(microseconds: int) -> str:
     """Format a date, given in microseconds since 1970, as ISO 8601 in UTC."""
     try:
         moment = _EPOCH + timedelta(microseconds=microseconds)

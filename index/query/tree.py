@@ -24,7 +24,7 @@ from math import isinf
 
 from msgspec import Struct
 
-from driftline.index.documents.values import DATE_MAX, DATE_MIN, date_in_words
+from driftline.index.documents.values import DATE_MAX, DATE_MIN, format_date
 
 
 class MatchAll(Struct, frozen=True):
@@ -214,5 +214,5 @@ def quoted(text: str) -> str:
 
 def _end(value: float | int) -> str:
     if isinstance(value, int):
-        return "*" if value in (DATE_MIN, DATE_MAX) else quoted(date_in_words(value))
+        return "*" if value in (DATE_MIN, DATE_MAX) else quoted(format_date(value))
     return "*" if isinf(value) else repr(value)

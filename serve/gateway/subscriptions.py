@@ -14,8 +14,8 @@ from driftline.serve.hosting.feeds import (
     RETAINS_NOTHING,
     WINDOW_BYTES,
     DurableUpTo,
+    FeedEnded,
     Subscription,
-    Truncated,
 )
 from driftline.serve.hosting.ipc import IpcClient
 from driftline.serve.journal import Span
@@ -77,7 +77,7 @@ async def subscribe(
             if scheduler is not None and len(data) > SMALL_MESSAGE_BYTES:
                 await scheduler.wait_for_turn()
             message = subscription.decode(data)
-            if isinstance(message, Truncated):
+            if isinstance(message, FeedEnded):
                 if message.oldest >= 0:
                     raise RetentionExceeded(message.reason, message.oldest)
                 raise Unavailable(message.reason)

@@ -13,7 +13,7 @@ from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.sockets.transport import LOCAL, TransportConfig
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
-from driftline.engine.texts import file_name
+from driftline.engine.texts import escape_file_name
 from driftline.serve.views.hosted import HostedView
 from driftline.serve.views.keyvalue import KeyValueView
 
@@ -117,11 +117,11 @@ class ServiceConfig(Struct, frozen=True):
 
     def path(self, name: str) -> Path:
         """Return the directory of the journal or of a shard of a view."""
-        return Path(self.directory) / file_name(name)
+        return Path(self.directory) / escape_file_name(name)
 
     def query_socket(self, name: str) -> str:
         """Return the socket path for questions to a shard of a view."""
-        return f"{self.process.sockets}/{file_name(name)}.asks"
+        return f"{self.process.sockets}/{escape_file_name(name)}.asks"
 
     @property
     def feeds_socket(self) -> str:

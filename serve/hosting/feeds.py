@@ -230,7 +230,7 @@ class DurableUpTo(NamedTuple):
     time: int
 
 
-class Truncated(NamedTuple):
+class FeedEnded(NamedTuple):
     """Message that ends a feed. `oldest`: the oldest retained time; -1: reading has failed."""
 
     oldest: int
@@ -264,7 +264,7 @@ class Subscription:
             (_FOLLOW, self._session, self._name, self.time, restart_time, self._window_bytes)
         )
 
-    def decode(self, data: bytes) -> Span | DurableUpTo | Truncated:
+    def decode(self, data: bytes) -> Span | DurableUpTo | FeedEnded:
         """Decode a message of the journal. Raises MalformedMessage."""
         match unpack(data):
             case (code, int(since), int(time), items, int(durable_time)) if code == _SPAN:
@@ -276,7 +276,7 @@ class Subscription:
                 self.durable_time = max(self.durable_time, time)
                 return DurableUpTo(time)
             case (code, int(oldest), str(reason)) if code == _TRUNCATED:
-                return Truncated(oldest, reason)
+                return FeedEnded(oldest, reason)
         raise MalformedMessage("not a message of the journal")
 
     def encode_credit(self) -> bytes | None:

@@ -26,7 +26,7 @@ from driftline.engine.events import FailureLog, event_fields, log
 from driftline.engine.texts import format_time
 from driftline.engine.wire.role import Role
 from driftline.serve.errors import ApiError
-from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, DurableUpTo, Subscription, Truncated
+from driftline.serve.hosting.feeds import FOLLOW_EVERY_S, DurableUpTo, FeedEnded, Subscription
 from driftline.serve.hosting.view_client import (
     Cancel,
     Request,
@@ -185,7 +185,7 @@ class ViewHost(Role):
         """Messages to the journal, to be sent."""
         self.job: BackgroundJob | None = None
         """The job that a copy runs or has to run; its result is passed to `finish_job`."""
-        self.truncated: Truncated | None = None
+        self.truncated: FeedEnded | None = None
         """Set if the journal no longer retains the outputs that the view needs next."""
         self.answered = 0
         """Number of answered questions."""
@@ -237,12 +237,12 @@ class ViewHost(Role):
     def handle_journal_message(self, data: bytes) -> None:
         """Handle a message of the journal. Raises MalformedMessage."""
         message = self.subscription.decode(data)
-        if isinstance(message, Truncated) and message.oldest < 0:  # the next follow message retries
+        if isinstance(message, FeedEnded) and message.oldest < 0:  # the next follow message retries
             text = f"{self.name} cannot follow the journal: {message.reason}; retrying"
             self._journal_failures.record_failure(self.now, text, view=self.name)
-        elif isinstance(message, Truncated):
+        elif isinstance(message, FeedEnded):
             reason = _explain_truncation(self.name, self.view.time, message.oldest)
-            self.truncated = Truncated(message.oldest, reason)
+            self.truncated = FeedEnded(message.oldest, reason)
         elif not isinstance(message, DurableUpTo):
             self._journal_failures.record_success(
                 self.now, f"{self.name} can follow the journal again"

@@ -22,7 +22,7 @@ over all groups, so T does not advance before every group is covered.
     (4, ['a', 'b'])
 
 Cost: outputs that wait for other barriers are in memory as bytes, and while these are at most
-`DECODED_BYTES`, also as items. Only items beyond that limit are decoded twice.
+`DECODED_BYTES_MAX`, also as items. Only items beyond that limit are decoded twice.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.bundles import Item, from_blob, item_time
 from driftline.serve.journal.entries import BEGINNING, JournalEntry, SegmentHeader
 
-DECODED_BYTES = 1 << 22
+DECODED_BYTES_MAX = 1 << 22
 """While more bytes than this wait, newly received blobs are kept as bytes only, not as items."""
 
 _by_label = attrgetter("label")
@@ -114,7 +114,7 @@ class Merge:
         self.time = max(since, min(self._complete) + 1)
         blobs = [blob for queue in self._waiting.values() for blob in _pop_below(queue, self.time)]
         self.waiting_bytes -= sum(len(blob.data) for blob in blobs)
-        if self.waiting_bytes > DECODED_BYTES:
+        if self.waiting_bytes > DECODED_BYTES_MAX:
             for blob in islice(reversed(self._waiting[entry.barrier]), len(entry.blobs)):
                 blob.items = None
         return CompletedOutputs(since, self.time, blobs)

@@ -243,7 +243,7 @@ def test_delivered_waits_for_every_node_and_is_never_ahead_of_processed() -> Non
     assert tracker.delivered == 9
 
 
-def test_a_lagging_front_is_asked_once_for_each_time_that_it_is_needed_up_to() -> None:
+def test_lagging_front_is_asked_once_for_each_needed_time() -> None:
     tracker = Tracker(1, 2, 1)
     assert tracker.take_lagging_fronts() == []
     tracker.acknowledge([], [(0, 0, 8)])

@@ -11,7 +11,7 @@ from driftline.engine.event_time import IDLE, NEVER, RESUMED, Clock, SourceTime,
 from driftline.engine.operators import timed
 from driftline.engine.operators.joins import IntervalJoin
 from driftline.engine.operators.timed import TimedStep
-from driftline.engine.operators.timers import TimedContext, expired
+from driftline.engine.operators.timers import TimedContext, parse_expiry_timer
 from driftline.engine.operators.windowed import OpenWindows, Windowed
 
 
@@ -85,7 +85,9 @@ def resumed_source_stays_idle() -> AbstractContextManager[object]:
 
 def values_outlive_their_ttl() -> AbstractContextManager[object]:
     """Ignore the timers of values with a time to live."""
-    return patch.object(TimedStep, "_drop", lambda self, states, timer: expired(timer) is not None)
+    return patch.object(
+        TimedStep, "_drop", lambda self, states, timer: parse_expiry_timer(timer) is not None
+    )
 
 
 def unmatched_elements_of_joins_are_lost() -> AbstractContextManager[object]:

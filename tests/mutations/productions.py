@@ -24,7 +24,7 @@ def repeated_frames_are_processed() -> AbstractContextManager[object]:
 
 def repeated_records_are_processed() -> AbstractContextManager[object]:
     """Process records that a front replays."""
-    return patch.object(Ledger, "next_of", lambda self, front: 0)
+    return patch.object(Ledger, "processed_below", lambda self, front: 0)
 
 
 def frames_leave_before_they_are_durable() -> AbstractContextManager[object]:

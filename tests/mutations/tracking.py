@@ -97,7 +97,7 @@ def outputs_do_not_wait_for_durable_inputs() -> AbstractContextManager[object]:
 
 @contextmanager
 def promises_pass_unread_records() -> Iterator[None]:
-    """A lagging front that is asked moves its clock past records that wait to be read."""
+    """Let a lagging front move its clock past records that wait to be read."""
     handle = Front.handle
 
     def mutated(self: Front, sender: str, message: Message) -> None:

@@ -38,7 +38,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.outline import make_outline
 from driftline.engine.storage.ownership import read_owner
-from driftline.engine.texts import file_name
+from driftline.engine.texts import escape_file_name
 
 _NOT_REMOVED = (
     rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
@@ -172,7 +172,7 @@ def _names(flow: Flow, run: ClusterState | None, metadata_paths: Sequence[Path])
     for path in metadata_paths:
         match = re.fullmatch(r"barrier-([0-9]+)\..+", path.name)
         if match is not None:
-            yield from (f"{file_name(sink)}-{match[1]}.jsonl" for sink in sinks)
+            yield from (f"{escape_file_name(sink)}-{match[1]}.jsonl" for sink in sinks)
         if path.suffix == ".progress":
             with suppress(StateMismatch):
                 record = CommitRecord.decode(path.read_bytes(), str(path))

@@ -22,7 +22,7 @@ from driftline.engine.sources import Source
 from driftline.engine.sources.fingerprint import (
     EMPTY_FINGERPRINT,
     InputFingerprint,
-    StoreUsed,
+    StoreFingerprint,
     VerifiedSource,
 )
 from driftline.engine.storage.ownership import DirectoryOwner
@@ -58,8 +58,8 @@ class UsedFile:
         """The fingerprint in the file; empty if there is no file."""
 
     def execute_job(self, job: DurableJob) -> None:
-        """Execute `StoreUsed`, unless the file covers its records already. Raises Unavailable."""
-        assert isinstance(job, StoreUsed)
+        """Store the fingerprint, unless the file covers its records already. Raises Unavailable."""
+        assert isinstance(job, StoreFingerprint)
         if job.fingerprint.until <= self.fingerprint.until:
             return
         data = pack((_FORMAT, astuple(self._owner), astuple(job.fingerprint)))

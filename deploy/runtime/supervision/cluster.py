@@ -36,7 +36,7 @@ from driftline.deploy.runtime.supervision.restarts import (
 from driftline.deploy.runtime.supervision.supervisor import Supervisor
 from driftline.engine.errors import Unavailable
 from driftline.engine.events import event_fields, log
-from driftline.engine.keygroups import Layout, names_of
+from driftline.engine.keygroups import Layout, node_names
 from driftline.engine.texts import counted, escape_controls
 from driftline.engine.wire.messages import StatusReport
 
@@ -69,7 +69,7 @@ class LocalCluster(Supervisor):
         they run. `accepts_node`: whether a node of a later layout runs here. `on_death`: called
         with the token of each process that has died."""
         numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
-        self._layout = names_of(config.layout or range(config.nodes))
+        self._layout = node_names(config.layout or range(config.nodes))
         """Nodes of the newest known layout."""
         names = [*numbered, *self._layout] if names is None else names
         super().__init__(names, RestartPolicy(config.limits.deaths), config.limits.missing_after_s)
@@ -165,7 +165,7 @@ class LocalCluster(Supervisor):
         if report is None or report.state in ENDING_STATES or not report.wanted:
             return
         answered_at = poller.answered_at("master")
-        if (layout := names_of(report.layout)) != self._layout:
+        if (layout := node_names(report.layout)) != self._layout:
             self._layout = layout
             remove_outdated(Path(self.config.state), report.layout, self._children)
         wanted = self._layout if self._desired_nodes == len(self._layout) else report.wanted

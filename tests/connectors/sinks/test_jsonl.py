@@ -16,7 +16,7 @@ from driftline.connectors.sinks import JsonLines, JsonLinesConsumer, MemoryConsu
 from driftline.engine.errors import PayloadError, StateMismatch, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.operators.steps import FAILURES
-from driftline.engine.texts import file_name
+from driftline.engine.texts import escape_file_name
 from driftline.engine.wire.bundles import to_blob
 from driftline.engine.wire.messages import Bundle
 from tests.connectors.sinks.bundles import (
@@ -175,7 +175,7 @@ def test_damaged_progress_record_is_rejected(tmp_path: Path) -> None:
 def test_sink_name_is_escaped_to_stay_in_the_directory(tmp_path: Path) -> None:
     names = {"a b-c.д": "a b-c.д", "..": "%2E.", "a/../b": "a%2F..%2Fb", "%2F": "%252F"}
     for sink, name in names.items():
-        assert file_name(sink) == name
+        assert escape_file_name(sink) == name
         flow = Flow("named")
         flow.source("in").sink(sink)
         JsonLinesConsumer(tmp_path / name, BARRIER, flow, "me").close()

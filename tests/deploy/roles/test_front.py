@@ -24,7 +24,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.policy import get_policy
 from driftline.engine.sources import BadRecord, CachedSource, ListSource, QueueSource
 from driftline.engine.sources.cached import CACHE_BYTES
-from driftline.engine.sources.fingerprint import StoreUsed, VerifiedSource
+from driftline.engine.sources.fingerprint import StoreFingerprint, VerifiedSource
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.messages import (
     AskSnapshot,
@@ -119,7 +119,7 @@ def test_committed_snapshot_stores_the_input_fingerprint() -> None:
     started.sent_messages()
     started.receive_from_master(Committed(1, 0, 0, 3))
     (job,) = started.front.jobs
-    assert isinstance(job, StoreUsed)
+    assert isinstance(job, StoreFingerprint)
     VerifiedSource(ListSource(["a", "b", "x", "y"]), job.fingerprint).check()
     assert (job.fingerprint.until, job.fingerprint.last) == (3, 2)
     again = StartedFront(["a"], "none", keeps_bad=False)

@@ -60,7 +60,7 @@ def test_forgotten_frames_count_as_processed_by_their_time() -> None:
     assert ledger.was_processed(7, 99)
     assert ledger.was_processed(8, 78)
     assert not ledger.was_processed(8, 99)
-    assert ledger.next_of(1) == 8
+    assert ledger.processed_below(1) == 8
     ledger.forget(3)  # a new incarnation starts with an older time
     assert ledger.was_processed(7, 99)
 
@@ -116,7 +116,7 @@ def test_later_frames_and_records_are_new_after_the_end_of_a_run() -> None:
     ledger.forget(INFINITY)
     assert ledger.frames == []
     assert ledger.was_processed(5, 77)
-    assert ledger.next_of(0) == 7
+    assert ledger.processed_below(0) == 7
     assert not ledger.was_processed(7, 79)
     ledger.mark_frame_processed(9, 80)
     ledger.forget(INFINITY)

@@ -15,7 +15,7 @@ from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.codec import round_trip
 from driftline.index.documents.values import (
     Kind,
-    date_in_words,
+    format_date,
     number_of,
     period_of,
     value_of,
@@ -40,7 +40,7 @@ def test_date_time_value_is_microseconds_since_1970(moment: datetime) -> None:
     microseconds = timegm(moment.utctimetuple()) * 1_000_000 + moment.microsecond
     assert value_of(Kind.DATE, moment.isoformat()) == microseconds
     assert period_of(moment.isoformat(" ")) == (microseconds, microseconds)
-    assert period_of(date_in_words(microseconds)) == (microseconds, microseconds)
+    assert period_of(format_date(microseconds)) == (microseconds, microseconds)
 
 
 def test_date_without_offset_is_in_utc_on_every_machine(

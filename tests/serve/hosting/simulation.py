@@ -17,7 +17,7 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle, BundleStored, FetchLast, decode
 from driftline.serve.errors import ApiError
 from driftline.serve.hosting import feeds
-from driftline.serve.hosting.feeds import DurableUpTo, Feeds, Subscription, Truncated
+from driftline.serve.hosting.feeds import DurableUpTo, FeedEnded, Feeds, Subscription
 from driftline.serve.hosting.host import CheckpointSchedule, ViewHost
 from driftline.serve.hosting.journal_process import JournalServer
 from driftline.serve.hosting.view_client import (
@@ -250,7 +250,7 @@ class StreamFollower:
                 return
             message = self._subscription.decode(self._channel.down.popleft())
             self.message_count += 1
-            assert not isinstance(message, Truncated), message
+            assert not isinstance(message, FeedEnded), message
             if not isinstance(message, DurableUpTo):
                 assert message.since <= self.time, "a gap"
                 self.items += [item for item in message.items if item.label[0] >= self.time]

@@ -31,7 +31,7 @@ def test_spans_contain_all_outputs_in_label_order(rng: Random, decoded: bool, bo
     run = draw_run(rng)
     merge, found, time = Merge(GROUPS), [], 0
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(merging, "DECODED_BYTES", bound)
+        patch.setattr(merging, "DECODED_BYTES_MAX", bound)
         for number, bundle in enumerate(run.bundles):
             entry, items = entry_of(bundle, GROUPS, SINKS)
             merge.check(entry)

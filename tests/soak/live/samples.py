@@ -10,7 +10,7 @@ from statistics import median
 
 import psutil
 
-from driftline.engine.ui.pictures import colours_of, dress_curves, new_figure, save
+from driftline.engine.ui.pictures import colours_of, new_figure, save, style_curves
 
 MIB = 1 << 20
 
@@ -76,7 +76,7 @@ class Samples:
                 )  # fmt: skip
             panel.set_ylabel(label)
             panel.set_ylim(bottom=0)
-            dress_curves(panel)
+            style_curves(panel)
         panels[0].legend(frameon=False, markerscale=5)
         panels[-1].set_xlabel("minutes")
         save(picture, path)

@@ -16,7 +16,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.savepoint import open_savepoint, write_manifest
 from driftline.engine.snapshots.savepoint_mapping import Choice, Fitted, fit
 from driftline.engine.sources import Source
-from driftline.engine.sources.fingerprint import InputFingerprint, StoreUsed
+from driftline.engine.sources.fingerprint import InputFingerprint, StoreFingerprint
 from driftline.engine.storage.ownership import DirectoryOwner
 
 MARK = DirectoryOwner("lineage", "used-0", 1)
@@ -31,8 +31,8 @@ TIME = 6
 def test_older_fingerprint_does_not_overwrite_a_newer_one(tmp_path: Path) -> None:
     path = tmp_path / "input-0.used"
     file = UsedFile(path, MARK)
-    file.execute_job(StoreUsed(InputFingerprint(8, 7, 77)))
-    UsedFile(path, MARK).execute_job(StoreUsed(InputFingerprint(2, 1, 11)))
+    file.execute_job(StoreFingerprint(InputFingerprint(8, 7, 77)))
+    UsedFile(path, MARK).execute_job(StoreFingerprint(InputFingerprint(2, 1, 11)))
     noted = read_used(path)
     assert noted is not None
     assert noted.fingerprint == InputFingerprint(8, 7, 77)
