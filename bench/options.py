@@ -77,7 +77,7 @@ def choice_list(
         for name in names:
             if name not in choices:
                 known = ", ".join(choices)
-                raise click.BadParameter(f"unknown {what} {name!r}; there are {known}")
+                raise click.BadParameter(f"unknown {what} {name!r}; choose one of {known}")
         return list(dict.fromkeys(names))
 
     return parse

@@ -13,6 +13,7 @@ from typing import TypeVar
 from driftline.connectors.live import LiveSource, Record
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable
 from driftline.engine.events import event_fields, log
+from driftline.engine.operators.user_code import line_of
 from driftline.engine.texts import describe_exception, reraise_interrupt
 
 T = TypeVar("T")
@@ -36,8 +37,8 @@ def call_guarded(subject: str, call: Callable[[], T]) -> T:
     except BaseException as error:  # also SystemExit: user code must not end the process
         reraise_interrupt(error)
         raise FlowError(
-            f"{subject} raised {describe_exception(error)}. Fix it, and run the same command "
-            "again; for temporary errors, raise Unavailable"
+            f"{subject} raised {describe_exception(error)}\n  at: {line_of(error)}\n"
+            "  Fix it, and run the same command again; for temporary errors, raise Unavailable"
         ) from error
 
 

@@ -123,10 +123,10 @@ def _as_files(flow_input: Input, reader: str) -> Source:
     if isinstance(flow_input, LiveSource | PipedInput | str):
         name = flow_input if isinstance(flow_input, str) else flow_input.name
         raise Unavailable(
-            f"{reader} reads files, not {name}. `driftline run` stores received records in its "
-            "state directory, in the folders input-0, input-1, ..., which can be inputs; but it "
-            "removes the records once two snapshots contain them. To keep all records, store them "
-            "in a sink of the flow, or at their origin"
+            f"{reader} cannot use {name}, whose records cannot be read again. `driftline run` "
+            "stores received records in its state directory, in the folders input-0, input-1, ..., "
+            "which can be inputs; but it removes the records once two snapshots contain them. To "
+            "keep all records, store them in a sink of the flow, or at their origin"
         )
     return flow_input
 

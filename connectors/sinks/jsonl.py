@@ -192,10 +192,10 @@ class JsonLinesConsumer:
             for sink in self.paths:
                 if sink != FAILURES:  # its file is created with the first dead letter
                     self._file(sink)
-            self._record = record
-            self.outputs, self.failures = record.outputs, record.failures
             if self._is_truncated:  # a delivery failed
                 self._truncate(record)
+            self._record = record
+            self.outputs, self.failures = record.outputs, record.failures
         return self._record
 
     def discard(self) -> None:

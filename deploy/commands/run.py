@@ -222,9 +222,11 @@ def _report(report: RunReport, output: OutputPlace, policy: Policy, json_file: P
     )
     if report.bad_records or report.dead_letters:
         directory = str(output.directory / DEAD_LETTERS)
+        places = [directory] * bool(report.bad_records)
+        places += [output.dead_letter_location] * bool(report.dead_letters)
         log.warning(
-            "the bad records and failed elements (dead letters) are in %s",
-            " and ".join(dict.fromkeys((directory, output.dead_letter_location))),
+            "the dead letters (bad records and failed elements) are in %s",
+            " and ".join(dict.fromkeys(places)),
             extra=event_fields("dead-letters-written", directory=directory),
         )
     if signal is not None:

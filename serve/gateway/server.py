@@ -169,7 +169,8 @@ class HttpServer:
 
     async def _start(self, service: ServiceBackend) -> None:
         await service.start()
-        self._on_ready()
+        if not self._server.should_exit:
+            self._on_ready()
 
 
 class BoundedServer(uvicorn.Server):

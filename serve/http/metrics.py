@@ -23,7 +23,7 @@ PREFIX = "driftline_service_"
 """Prefix of the metrics that are figures of a service's parts."""
 
 FIGURES = {
-    "records": "Records that the input has accepted, in all sessions.",
+    "records": "Records that the input has accepted since the first start of the service.",
     "waiting": "Of the flow: records that are not durable, or not read yet. "
     "Of a view: questions that are not answered yet.",
     "completed_time": "The label time below which all records are processed.",

@@ -142,7 +142,7 @@ def test_windows_are_compared_with_a_scan_and_a_loop(run: Run, tmp_path: Path) -
         ("throughput --input wordless.jsonl --documents 2", "hold no word"),
         ("throughput --repeat 0", "--repeat"),
         ("ordering --rates 5 --seconds 1", "too few documents"),
-        ("recovery --killed node,disk", "unknown victim 'disk'; there are node, all"),
+        ("recovery --killed node,disk", "unknown victim 'disk'; choose one of node, all"),
     ],
 )
 def test_unmeasurable_arguments_are_a_usage_error(

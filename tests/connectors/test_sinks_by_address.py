@@ -158,10 +158,11 @@ class BrokenSink:
 def test_error_of_a_sink_ends_the_run_with_its_name() -> None:
     flow = Flow("broken")
     flow.source("numbers").sink()
-    with pytest.raises(FlowError, match="the sink Broken raised KeyError: 'no such table'"):
+    with pytest.raises(FlowError, match="the sink BrokenSink raised KeyError: 'no such table'"):
         run(flow, [[1, 2]], BrokenSink())
     for answer in (None, (30, 1, ()), LastStored(3.0, 1, ()), LastStored(3, 1, ("text",))):  # type: ignore[arg-type]
-        with pytest.raises(FlowError, match=r"the sink Broken raised TypeError: last\(\) returned"):
+        text = r"the sink BrokenSink raised TypeError: last\(\) returned"
+        with pytest.raises(FlowError, match=text):
             run(flow, [[1, 2]], BrokenSink(answer))
 
 

@@ -148,7 +148,7 @@ def _read_output(report: DirectoryReport) -> DirectoryReport:
     summary = counted(progress.outputs, "output") if progress.outputs else counted(size, "byte")
     if uncommitted_bytes := jsonl.uncommitted_bytes(directory, report.index, progress):
         size_text = counted(uncommitted_bytes, "byte")
-        summary += f", and {size_text} not committed, which a resumed run truncates"
+        summary += f", and {size_text} not committed, which the next output overwrites"
     return replace(
         report,
         owner=owner,

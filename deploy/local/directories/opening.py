@@ -123,10 +123,13 @@ def _with_code(
     start = "the last snapshot"
     if policy.output is Output.FRONTIER:
         start = format_time(max(1, run.snapshots[0].time if run.snapshots else 1))
-    log.warning(
-        "new code of %s: it applies from %s on; outputs that have been delivered stay as they are",
-        *(operators, start),
-    )
+    delivered = ""
+    if policy.output is Output.FRONTIER and delivered_up_to >= 0:
+        delivered = (
+            f"; some nodes have delivered outputs up to {format_time(delivered_up_to)}: these stay "
+            "as they are, and outputs that the new code adds up to there may be missing"
+        )
+    log.warning("new code of %s: it applies from %s on%s", operators, start, delivered)
     return run.next(code=code, code_from=run.incarnation + 1)
 
 

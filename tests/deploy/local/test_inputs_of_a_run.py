@@ -197,5 +197,5 @@ def test_command_that_reads_only_files_rejects_standard_input(
     more = ["--output", str(tmp_path / "out")]
     done = call(*command[:2], WORDCOUNT, *command[2:], "--input", "-", *more)
     assert done.returncode == 1
-    assert "reads files, not standard input" in done.stderr
+    assert "cannot use standard input, whose records cannot be read again" in done.stderr
     assert "Traceback" not in done.stderr

@@ -114,7 +114,7 @@ def test_verify_of_a_rejected_run_does_not_promise_to_resume(
     done = call(*command)
     assert done.returncode == 1
     assert "has 5 bytes" in done.stdout
-    assert "not yet delivered" not in done.stdout
+    assert "not committed" not in done.stdout
     last = done.stdout.splitlines()[-1]
     assert last.startswith("problems: see above. The run itself: complete: ")
     assert last.endswith("The same command is rejected until the problems above are fixed.")
@@ -156,7 +156,7 @@ def test_only_delivered_dead_letters_count(tmp_path: Path, bundles: int) -> None
         file.write("{}\n{}\n")
     (report,) = inspect_directories(tmp_path / "no state", tmp_path)
     assert report.failures == consumer.failures
-    assert "and 6 bytes not yet delivered" in report.summary
+    assert "and 6 bytes not committed" in report.summary
     assert (consumer.failures > 0) == (bundles == 9)
 
 
@@ -202,7 +202,7 @@ def test_uncommitted_output_is_not_reported_as_damage(ended: RunPlace, tmp_path:
         file.write('{"t": [9999')
     done = call("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 0
-    assert "and 11 bytes not yet delivered, which" in done.stdout
+    assert "and 11 bytes not committed, which" in done.stdout
 
 
 def test_changed_row_is_detected(tmp_path: Path) -> None:

@@ -183,12 +183,12 @@ def test_producers_beyond_the_limit_are_rejected_with_a_reason(
     for _ in range(100):
         ((kind, _, _, _, number, reason),) = bench.handle_fields(IntakeKind.RECORD, "s", 1, 1, "a")
         assert (kind, number) == (IntakeKind.REFUSED, 0)
-        assert "use the ids of these producers again" in reason
+        assert "use the id of one of them" in reason
     assert bench.handle_fields(IntakeKind.RECORD, "p", 1, 2, "b") == [
         IntakeReply(IntakeKind.ACK, 1, 2)
     ]
     (message,) = (text for text in caplog.messages if "refused a new producer" in text)
-    assert "use the ids of these producers again" in message
+    assert "use the id of one of them" in message
 
 
 def test_record_beyond_a_limit_is_rejected_before_it_is_stored() -> None:

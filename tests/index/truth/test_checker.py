@@ -91,7 +91,7 @@ WRONG: dict[str, Callable[[ClientHistory, list[Event]], object]] = {
     ),
     "a condition did not hold": lambda history, events: setattr(history.writes[1], "expected", 10),
     "`absent` for an existing document": lambda history, events: setattr(
-        history.writes[3], "a missing document", True
+        history.writes[3], "absent", True
     ),
     "a client recorded an error": lambda history, events: history.errors.append("complaint"),
     "a wrong count": lambda history, events: history.reads.append(
