@@ -38,7 +38,11 @@ FAULTS = (
     "slow turn",
     "unruly",
 )
-"""Prefixes of the names of faults; other counted events are not faults."""
+"""Prefixes of the names of faults; other counted events are not faults.
+
+A *hole* is a network partition in one direction; *lingering* messages arrive after their sender's
+death; *rotten* data have a flipped bit; an *unruly* producer breaks the protocol.
+"""
 
 SHOWN_MAX = 10
 """Number of failures printed; the JSON file has all."""
@@ -114,7 +118,10 @@ def as_json(report: SeedReport, took_s: float) -> dict[str, object]:
 def run_seeds(
     seeds: Iterable[int], flow: str | None, policy: str | None, files: Inputs | None = None
 ) -> SeedReport:
-    """Run seeds one after the other; arguments as for `draw_scenario`."""
+    """Run seeds one after the other.
+
+    `flow`, `policy`: None: the seed decides; `files`: the user's records; None: generated records.
+    """
     report = SeedReport()
     for seed in seeds:
         report.add_outcome(run_one(draw_scenario(seed, flow, policy, files)))
@@ -152,8 +159,8 @@ def check_flow(scenario: Scenario, advice: str) -> str:
     """Try a flow with the reference interpreter. Return a note on elements whose function raises.
 
     The note is "" if there are no such elements. `advice`: the end of the error, which says how to
-    give the flow other records. Raises FlowError for a flow that cannot be loaded, or whose
-    functions fail on every record.
+    give the flow other records. Raises FlowError for a flow that cannot be loaded, or that has no
+    outputs except failures.
     """
     simulation = Simulation(scenario)
     items = list(run_reference(simulation.flow, simulation.inputs, dead_letters=True))
@@ -163,7 +170,7 @@ def check_flow(scenario: Scenario, advice: str) -> str:
     operator, _, _, error, _, _ = parts(failures[0].value)
     if len(failures) == len(items):
         raise FlowError(
-            f"{scenario.flow.spec} fails on every record of the simulation: {error}. "
+            f"{scenario.flow.spec} has no outputs in the simulation, as functions raise: {error}. "
             f"The records of the simulation look like {simulation.inputs[0][0]}; {advice}"
         )
     return (

@@ -1,8 +1,9 @@
 """The baseline of the benchmark of windows: sums by key and minute, in n processes without engine.
 
-Each process reads every n-th line of the same file of JSON lines. The hash of a record's key is its
-owner: a process adds its own records to a dict, and sends the others to their owners in batches.
-There are no outputs before the end, no acknowledgements, order, watermarks or storage.
+Each process reads every n-th line of the same file of JSON lines. The hash of a record's key
+selects the process that owns the record. A process adds the records that it owns to a dict, and
+sends the others to their owners in batches. There are no outputs before the end, no
+acknowledgements, order, watermarks or storage.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ from driftline.bench.systems.processes import (
     start_module,
 )
 from driftline.engine.errors import Unavailable
+
+START = b"start"
+"""Message of the parent to each process, after which they read."""
 
 BATCH = 500
 """Records in a message to another process."""
@@ -73,7 +77,7 @@ def run_loop(file: Path, processes: int) -> tuple[float, float, Sums]:
             outboxes = [outbox(context, directory, f"loop{number}") for number in range(processes)]
             cpu_s, start = cpu_seconds(), perf_counter()
             for each in outboxes:
-                each.send(READY)
+                each.send(START)
             sums: Sums = Counter()
             results.rcvtimeo = LOOP_TIMEOUT_MS
             packed_sums = [results.recv() for _ in children]
@@ -108,9 +112,9 @@ class LoopProcess:
         """(key, minute) -> sum of the values."""
 
     def run(self, file: Path) -> None:
-        """Wait for READY, sum up, and send the sums."""
+        """Wait for START, sum up, and send the sums."""
         incoming = messages(self.inbox)
-        early = list(iter(lambda: next(incoming), READY))  # other processes may start sooner
+        early = list(iter(lambda: next(incoming), START))  # other processes may start sooner
         for message in early:
             self.add(message)
         processes, number = len(self.outboxes), self.number
@@ -138,7 +142,8 @@ class LoopProcess:
         while self.ended_processes < processes:
             self.add(next(incoming))
         self.results.send(cast(bytes, msgpack.packb([(*group, n) for group, n in sums.items()])))
-        next(incoming, None)  # the parent kills this process
+        # Wait until the parent kills this process: an exit would drop the sums that are being sent.
+        next(incoming, None)
 
     def add(self, message: bytes) -> None:
         """Add the records of a message to the sums; count an END."""

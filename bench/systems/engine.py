@@ -1,7 +1,8 @@
 """Driftline as a measured system: the inverted index on a local cluster.
 
-The measuring process contains the front and the meter, like the server in the paper's experiments
-(section VI-A). `Engine` keeps documents and outputs in the memory of that process. `DurableEngine`
+The measuring process contains the front and the meter, like the server in the experiments of the
+paper "Delivery, consistency, and determinism" (section VI-A). `Engine` keeps documents and outputs
+in the memory of that process. `DurableEngine`
 uses the parts of a run with producers: `ReceivedSource` with its input log at the front, and a
 consumer that writes JSON lines. That consumer is a separate process (`engine_consumer`), so that
 its writes do not slow down the producer.
@@ -150,12 +151,12 @@ class Engine(StartedProcesses):
         return arrivals
 
     def wait(self, timeout_ms: int) -> None:
-        """Sleep until an output arrives, at most `timeout_ms`."""
+        """Wait at most `timeout_ms` for a message; it may be another one than an output."""
         if not self.arrivals:
             self.runtime.step(wait_s=timeout_ms / 1000)
 
     def figures(self) -> dict[str, int]:
-        """Return the nodes' figures by name, summed over the nodes that answer in time."""
+        """Return the nodes' counters by name, summed over the nodes that answer in time."""
         nodes = {n: a for n, a in self.front.addresses.items() if n.startswith("node-")}
         self.status_poller.reports.clear()
         self.status_poller.addresses.update(nodes)

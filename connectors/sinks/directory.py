@@ -1,6 +1,7 @@
 """The output directory: its identity, and the locks of the processes that write it.
 
-``.driftline/identity`` names version, format (or address of the sink), flow, inputs and policy.
+``.driftline/identity`` holds the format version, the format (or address of the sink), and the run's
+identity: flow, policy, initial number of nodes, inputs, and the savepoint from which it began.
 ``.driftline/<barrier>.owner`` names the run and the session that the barrier's outputs belong to. A
 process holds a lock on ``.driftline/<barrier>.lock`` while it writes these outputs. The nodes of a
 run share one directory, and may open it at the same moment.
@@ -25,7 +26,7 @@ from driftline.engine.texts import format_time
 _FORMAT = "driftline outputs 1"
 
 IDENTITY = "identity"
-"""The file in `.driftline` that names version, format or address, flow, inputs and policy."""
+"""The file in `.driftline` with the identity of the run (see above)."""
 
 SPARK_RECORD = "spark.progress"
 """The file in `.driftline` with the commit record of `driftline spark run`."""
@@ -47,14 +48,14 @@ class OutputDirectory:
         self,
         path: Path,
         barrier: str,
-        identity: str,
-        foreign: str,
+        format_and_identity: str,
+        output_glob: str,
         owner: DirectoryOwner = NO_OWNER,
     ) -> None:
         """Open the directory for a barrier.
 
-        `identity`: format or address, then flow, inputs and policy; `foreign`: see
-        `why_not_writable`. Raises StateMismatch, Unavailable, MalformedMessage.
+        `format_and_identity`: format or address, and in a second line the identity of the run;
+        `output_glob`: see `why_not_writable`. Raises StateMismatch, Unavailable, MalformedMessage.
         """
         self.path = path
         self.number = barrier_number(barrier)
@@ -64,11 +65,15 @@ class OutputDirectory:
             # Look for foreign files before writing the identity: with an identity, all files are
             # accepted. Another node of this run writes the identity before its own files, so its
             # files are accepted, too.
-            if reason := why_not_writable(path, foreign, identity):
+            if reason := why_not_writable(path, output_glob, format_and_identity):
                 raise StateMismatch(reason)
             make_directory(self.metadata)
-            self._check_identity(identity_lines(identity))
-            self._lock = self._acquire_lock(f"barrier-{self.number}")
+            self._check_identity(identity_lines(format_and_identity))
+            self._lock = Lock(
+                self.metadata / f"barrier-{self.number}.lock",
+                f"another process is writing the outputs of barrier-{self.number} to {path}: stop "
+                "it, or give another --output",
+            )
             try:
                 renew_owner(owner_file_of(path, self.number), owner, f"output {path}, {barrier},")
             except BaseException:
@@ -81,46 +86,45 @@ class OutputDirectory:
             self._lock.release()
             self._lock = None
 
-    def _acquire_lock(self, name: str, wait_s: float = 0.0) -> Lock:
+    def _check_identity(self, contents: bytes) -> None:
+        file, lock_file = self.metadata / IDENTITY, self.metadata / f"{IDENTITY}.lock"
         in_use_text = (
-            f"another process is writing the outputs of {name} to {self.path}: "
-            "stop it, or give another --output"
+            f"another process has held {lock_file} for {IDENTITY_LOCK_TIMEOUT_S:.0f} s: stop it, "
+            "or give another --output"
         )
-        return Lock(self.metadata / f"{name}.lock", in_use_text, wait_s=wait_s)
-
-    def _check_identity(self, identity: bytes) -> None:
-        file = self.metadata / IDENTITY
-        lock = self._acquire_lock("identity", IDENTITY_LOCK_TIMEOUT_S)
+        lock = Lock(lock_file, in_use_text, wait_s=IDENTITY_LOCK_TIMEOUT_S)
         try:
             if not file.exists():
-                replace_file(file, identity)
-            elif file.read_bytes() != identity:
+                replace_file(file, contents)
+            elif file.read_bytes() != contents:
                 raise StateMismatch(
-                    f"{self.path} holds the outputs of another flow, input, policy, format or "
-                    "version of Driftline: give another --output"
+                    f"{self.path} holds the outputs of another run: its flow, inputs, policy, "
+                    "savepoint, format or version of Driftline differs: give another --output"
                 )
         finally:
             lock.release()
 
 
-def identity_lines(identity: str) -> bytes:
-    """Return the contents of the file IDENTITY in a directory of this identity."""
-    return f"{_FORMAT}\n{identity}\n".encode()
+def identity_lines(format_and_identity: str) -> bytes:
+    """Return the contents of the file IDENTITY."""
+    return f"{_FORMAT}\n{format_and_identity}\n".encode()
 
 
-def why_not_writable(path: Path, foreign: str, identity: str = "") -> str:
+def why_not_writable(path: Path, output_glob: str, identity: str = "") -> str:
     """Return why a run must not write into a directory; "" if it may.
 
-    `foreign`: glob pattern of the files that a directory without an identity must not contain;
+    `output_glob`: glob pattern of output files: a directory that has such files needs an identity;
     `identity`: the identity of the run. Raises StateMismatch if the commit record of Spark's
     outputs is damaged, OSError.
     """
     metadata = path / ".driftline"
-    if reason := why_not_continuable(path, identity):
+    if reason := why_spark_cannot_be_continued(path, identity):
         return reason
     ignored = metadata, path / DEAD_LETTERS  # bad records may be written before the identity
     foreign_files = sorted(
-        file for file in path.glob(foreign) if file not in ignored and not is_of_spark(file.name)
+        file
+        for file in path.glob(output_glob)
+        if file not in ignored and not is_of_spark(file.name)
     )
     if not foreign_files or (metadata / IDENTITY).exists():
         return ""
@@ -137,7 +141,7 @@ def why_not_writable(path: Path, foreign: str, identity: str = "") -> str:
     )
 
 
-def why_not_continuable(path: Path, identity: str) -> str:
+def why_spark_cannot_be_continued(path: Path, identity: str) -> str:
     """Return why a run cannot continue the outputs of Spark in a directory.
 
     Return "" if it can, or if there are none. `identity`: the identity of the run. Raises

@@ -1,7 +1,8 @@
 """HTTP answers of an index, as the server sends them and clients read them.
 
 The OpenAPI description of the service (`GET /openapi.json`) is generated from these types and
-contains their docstrings. A label or T is a text; the label of a later write is a larger text.
+contains their docstrings. A label or T is a string of fixed length; the strings sort in the order
+of the writes.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ NonNegative = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
 class Written(Struct, frozen=True, omit_defaults=True):
     """A durable write; `label`: its position in the order of all writes.
 
-    `repeated`: an earlier write had the same key, and `label` is the label of the earlier write;
+    `repeated`: an earlier write had the same idempotency key, and `label` is that of this write;
     `absent`: there was no document to delete.
     """
 
@@ -86,10 +87,10 @@ class ScoreShare(Struct, frozen=True):
     """The amount that a leaf of the query, such as a word or a phrase, adds to a score.
 
     `frequency`: occurrences of the leaf in the document; `length`: number of words in the leaf's
-    field of the document. Over all documents of the collection as of T, `average`: average length
-    of the field; `documents`: number of documents with the field; `having`: number of documents
-    with each word of the leaf. `weight`: weight of the field in the schema; `rarity`: inverse
-    document frequency of the leaf.
+    field of the document. As of `at`: `documents`: number of documents that have the field;
+    `average`: average length of the field in these; `document_frequencies`: number of documents
+    with each word of the leaf. `weight`: weight of the field in the schema; `idf`: inverse document
+    frequency of the leaf.
     """
 
     leaf: str
@@ -98,9 +99,9 @@ class ScoreShare(Struct, frozen=True):
     length: NonNegative
     average: float
     documents: NonNegative
-    having: Sequence[int]
+    document_frequencies: Sequence[int]
     weight: float
-    rarity: float
+    idf: float
 
 
 class ExplainedQuery(Struct, frozen=True):
@@ -121,11 +122,11 @@ class Explained(Struct, frozen=True):
     at: Label
     id: Id
     score: float
-    tree: ExplainedQuery
+    explanation: ExplainedQuery
 
 
 class Change(Struct, frozen=True, omit_defaults=True):
-    """A new version of a document; `document`: null if the document was deleted."""
+    """A new version of a document, or its deletion: then `deleted` is true, without `document`."""
 
     label: Label
     id: Id

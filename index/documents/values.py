@@ -1,4 +1,4 @@
-"""Field values: validation of JSON values, and comparison of keywords, numbers and dates.
+"""Field values: conversion of JSON values and query texts to keywords, numbers and dates; sizes.
 
 >>> value_of(Kind.KEYWORD, "tea"), value_of(Kind.NUMBER, 5)
 (('tea',), 5.0)

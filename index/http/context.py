@@ -19,7 +19,7 @@ from driftline.serve.http.operations import Call, HttpSettings
 from driftline.serve.http.parameters import AFTER, Parameter, text_up_to
 from driftline.serve.http.reads import as_of, newest
 
-T = TypeVar("T")
+AnswerT = TypeVar("AnswerT")
 
 VIEW = "documents"
 """Name of the view that contains all collections."""
@@ -81,8 +81,8 @@ class Index:
         return newest(self.backend, VIEW)
 
     async def ask(
-        self, call: Call, question: IndexQuestion, kind: type[T], after: int | None = None
-    ) -> list[T]:
+        self, call: Call, question: IndexQuestion, kind: type[AnswerT], after: int | None = None
+    ) -> list[AnswerT]:
         """Ask all shards, and return the answers of those that have one. Raises ApiError.
 
         `kind`: type of the answers; `after`: T that the shards must have reached before they
@@ -91,9 +91,9 @@ class Index:
         after = call[AFTER] if after is None else after
         return await self._ask(question, after, call.settings.timeout_s, kind, call.client)
 
-    async def ask_shard(
-        self, call: Call, question: IndexQuestion, kind: type[T], after: int | None = None
-    ) -> T:
+    async def ask_first(
+        self, call: Call, question: IndexQuestion, kind: type[AnswerT], after: int | None = None
+    ) -> AnswerT:
         """Ask all shards and return the first answer. Raises ApiError "absent" if there is none."""
         for answer in await self.ask(call, question, kind, after):
             return answer
@@ -105,8 +105,13 @@ class Index:
         await self._ask(question, time, timeout_s, FoundTotal)
 
     async def _ask(
-        self, question: IndexQuestion, after: int, timeout_s: float, kind: type[T], client: str = ""
-    ) -> list[T]:
+        self,
+        question: IndexQuestion,
+        after: int,
+        timeout_s: float,
+        kind: type[AnswerT],
+        client: str = "",
+    ) -> list[AnswerT]:
         """Ask all shards; `client`: name of the client, for fair scheduling."""
         message, scheduled_client = to_message(question), f"{client}/{question.collection}"
         answers = await self.backend.ask(
@@ -119,7 +124,7 @@ class Index:
 
 
 NO_MATCH_QUERY = "-*"
-"""A query that matches nothing, at no cost."""
+"""A query that matches nothing and reads no postings."""
 
 
 def json_of(answer: msgspec.Struct) -> Response:

@@ -205,11 +205,11 @@ class _WatchHandlers:
         )
         after = max(call[AFTER], self._index.newest)
         # Use the answer of any shard: every shard has all watches.
-        return json_of(await self._index.ask_shard(call, question, answers.WatchList, after))
+        return json_of(await self._index.ask_first(call, question, answers.WatchList, after))
 
     async def _watch(self, call: Call, collection: Collection, after: int) -> answers.Watch:
         question = WatchQuestion(collection=collection.name, watch=call[ID])
-        return await self._index.ask_shard(call, question, answers.Watch, after)
+        return await self._index.ask_first(call, question, answers.Watch, after)
 
     async def events(self, call: Call) -> EventStream:
         collection = self._index.collection(call)

@@ -154,10 +154,10 @@ class _ReadHandlers:
         self._index = index
 
     async def search(self, call: Call) -> Response:
-        collection = self._collection_of_query(call)
+        collection = self._checked_collection(call)
         _check_fields(call, collection)
         sort, field = _sort(call[SORT])
-        cursor = decode(call[CURSOR], _query(call, collection)) if call[CURSOR] else None
+        cursor = decode(call[CURSOR], _list_identity(call, collection)) if call[CURSOR] else None
         if cursor is None:
             time = self._index.as_of(call)
         elif call[AT] not in (None, cursor.time):
@@ -187,7 +187,7 @@ class _ReadHandlers:
         if merged.hits and seen < merged.total:
             last = merged.hits[-1].sort_position
             after = Cursor(time, seen, last.score, last.time, last.value)
-            next_cursor = encode(after, _query(call, collection))
+            next_cursor = encode(after, _list_identity(call, collection))
         hits = tuple(to_hit(hit, call[FIELD], call[SNIPPETS]) for hit in merged.hits)
         facets = {
             name: tuple(FacetValue(*each) for each in values.items())
@@ -198,33 +198,33 @@ class _ReadHandlers:
         )
 
     async def count(self, call: Call) -> Response:
-        collection, time = self._collection_of_query(call), self._index.as_of(call)
+        collection, time = self._checked_collection(call), self._index.as_of(call)
         question = CountQuestion(collection=collection.name, q=call[Q], at=time)
         total = sum(each.total for each in await self._index.ask(call, question, FoundTotal))
         return json_of(answers.CountAnswer(token_of(time), total))
 
     async def explain(self, call: Call) -> Response:
-        collection, time = self._collection_of_query(call), self._index.as_of(call)
+        collection, time = self._checked_collection(call), self._index.as_of(call)
         id = call[EXPLAINED_ID]
         question = ExplainQuestion(collection=collection.name, q=call[Q], id=id, at=time)
-        tree = await self._index.ask_shard(call, question, ExplainedQuery)
-        return json_of(answers.Explained(token_of(time), id, tree.score, tree))
+        explanation = await self._index.ask_first(call, question, ExplainedQuery)
+        return json_of(answers.Explained(token_of(time), id, explanation.score, explanation))
 
     async def get(self, call: Call) -> Response:
         collection, time = self._index.collection(call), self._index.as_of(call)
         question = GetQuestion(collection=collection.name, id=call[ID], at=time)
-        document = await self._index.ask_shard(call, question, StoredDocument)
+        document = await self._index.ask_first(call, question, StoredDocument)
         label = token_of(document.time + 1)
         body = dumps({"id": call[ID], "label": label, "at": token_of(time)})
         return json_answer(
             body[:-1] + b',"document":' + document.stored + b"}", {"ETag": f'"{label}"'}
         )
 
-    def _collection_of_query(self, call: Call) -> Collection:
-        """Return the collection of a request with a query. Raises ApiError.
+    def _checked_collection(self, call: Call) -> Collection:
+        """Return the collection of a request with a query; reject a query that is too costly.
 
         A query that may have too many words with * or ~ is parsed here, so that the gateway can
-        reject it without waiting for a searcher.
+        reject it without waiting for a searcher. Raises ApiError.
         """
         collection = self._index.collection(call)
         if call[Q].count("*") + call[Q].count("~") > EXPANDED_MAX:
@@ -232,7 +232,7 @@ class _ReadHandlers:
         return collection
 
 
-def _query(call: Call, collection: Collection) -> bytes:
+def _list_identity(call: Call, collection: Collection) -> bytes:
     """Return bytes that identify the query, sort order and collection of a cursor."""
     return pack((collection.name, collection.fingerprint(), call[Q], call[SORT]))
 
@@ -324,7 +324,7 @@ class Cursor(NamedTuple):
 
 
 def encode(cursor: Cursor, query: bytes) -> str:
-    """Encode a cursor; `query`: identity of the query that the cursor continues (`_query`)."""
+    """Encode a cursor; `query`: identity of the list that it continues (`_list_identity`)."""
     return encode_cursor(tuple(cursor), query)
 
 

@@ -195,9 +195,9 @@ def explain(query: Query, scorer: Scorer, matching: Matching, row: int) -> Expla
                 length=int(length[0]),
                 average=factor.length / factor.documents if factor.documents else 0.0,
                 documents=factor.documents,
-                having=factor.document_frequencies,
+                document_frequencies=factor.document_frequencies,
                 weight=factor.weight,
-                rarity=factor.idf,
+                idf=factor.idf,
             )
         )
     return ExplainedQuery(str(query), bool(matching.mask(query.root)[row]), score, shares)

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
-from driftline.engine.events import event_fields as event
-from driftline.engine.events import log
+from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import group_of
 from driftline.engine.texts import format_time
 from driftline.engine.wire.bundles import Item
@@ -197,7 +196,7 @@ class Searcher:
             for index in self._collections.values():
                 index.mark_saved()
         except (DamagedSegment, OSError) as error:
-            fields = event("checkpoint-unused", reason=str(error))
+            fields = event_fields("checkpoint-unused", reason=str(error))
             log.warning(
                 "cannot use a segment just written: %s; the next checkpoint writes its versions "
                 "again",
@@ -272,7 +271,7 @@ class Searcher:
             index.shard.replace_parts(segments, Segment(path), keep_mask)
         except (DamagedSegment, OSError) as error:
             self._is_merge_paused = True
-            fields = event("segment-unused", path=str(path), reason=str(error))
+            fields = event_fields("segment-unused", path=str(path), reason=str(error))
             log.warning(
                 "cannot use the merged segment %s: %s; the old segments stay in use",
                 path,
@@ -289,7 +288,7 @@ class Searcher:
         """Record and log the first damage."""
         if not self.damage:
             self.damage = problem
-            log.error("%s", problem, extra=event("segment-damaged", reason=problem))
+            log.error("%s", problem, extra=event_fields("segment-damaged", reason=problem))
 
     def figures(self) -> Mapping[str, float]:
         """Return figures for status and metrics; those of postings cover only segment files."""

@@ -25,7 +25,7 @@ PREFIX = "driftline_service_"
 FIGURES = {
     "records": "Records that the input has accepted since the first start of the service.",
     "waiting": "Of the flow: records that are not durable, or not read yet. "
-    "Of a view: questions that are not answered yet.",
+    "Of a view: reads that are not answered yet.",
     "completed_time": "The label time below which all records are processed.",
     "producers": "Producers that have ever sent records; the gateway is one of them.",
     "nodes": "Nodes of the flow.",

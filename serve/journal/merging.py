@@ -14,15 +14,15 @@ over all groups, so T does not advance before every group is covered.
     ...     blobs = tuple(to_blob([(time, 0)], 0, [value]) for time, value in outputs)
     ...     times = tuple(time for time, _ in outputs)
     ...     return JournalEntry(barrier, groups, t_last, 0, times, blobs)
-    >>> merge = Merge(groups=2)
+    >>> merge = Merge(group_count=2)
     >>> merge.take(entry("barrier-0", (0, 0), 5, (1, "a"), (4, "d"))).span()
     Span(since=0, time=0, items=[])
     >>> span = merge.take(entry("barrier-1", (1, 1), 3, (2, "b"))).span()
     >>> span.time, [item.value for item in span.items]
     (4, ['a', 'b'])
 
-Cost: outputs that wait for other barriers are in memory as bytes, and while these are at most
-`DECODED_BYTES_MAX`, also as items. Only items beyond that limit are decoded twice.
+Cost: blobs that wait for other barriers are kept as bytes and, while they have at most
+`DECODED_BYTES_MAX` bytes together, also as items. Only blobs beyond that are decoded again.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ class Span(NamedTuple):
 class Merge:
     """Merge of the outputs of barriers (example in the module's docstring).
 
-    `groups`: the number of key groups of the flow; `header`: the state to continue from.
+    `group_count`: the number of key groups of the flow; `header`: the state to continue from.
     """
 
-    def __init__(self, groups: int, header: SegmentHeader = BEGINNING) -> None:
+    def __init__(self, group_count: int, header: SegmentHeader = BEGINNING) -> None:
         self.time = header.time
         """T: `take` has returned all outputs below it."""
         self.last: dict[str, JournalEntry] = {}
         """Barrier -> its last entry; without outputs if the entry came from the header."""
         self.waiting_bytes = 0
         """Size of the blobs in `_waiting`."""
-        self._complete = [-1] * groups
+        self._complete = [-1] * group_count
         """Key group -> the time up to which its outputs are complete, inclusive; -1: none."""
         self._waiting: dict[str, deque[_Blob]] = {}
         """Barrier -> its blobs with times >= `time`, in order."""

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 from driftline.engine.durable import replace_file, sync_directory, translate_os_errors, write_at
 from driftline.engine.errors import MalformedMessage, SnapshotDamaged
-from driftline.engine.events import event_fields as event
-from driftline.engine.events import log
+from driftline.engine.events import event_fields, log
 from driftline.engine.storage.segment_log import HEAD_BYTES, framed, payload_at
 from driftline.engine.wire.codec import pack, unpack
 from driftline.serve.views.hosted import View
@@ -85,7 +84,7 @@ def restore_view(path: Path, identity: str, make: Callable[[], V]) -> V:
         if path.exists():
             view.load(read_parts(path, identity))
     except SnapshotDamaged as error:
-        fields = event("checkpoint-unused", path=str(path), reason=str(error))
+        fields = event_fields("checkpoint-unused", path=str(path), reason=str(error))
         log.warning("%s; rebuilding the view from the journal", error, extra=fields)
         return make()
     return view

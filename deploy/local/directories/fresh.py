@@ -24,7 +24,7 @@ from driftline.connectors.sinks.directory import (
     IDENTITY,
     SPARK_RECORD,
     is_of_spark,
-    why_not_continuable,
+    why_spark_cannot_be_continued,
 )
 from driftline.connectors.sinks.jsonl import FORMAT_NAME
 from driftline.connectors.sinks.lines import DEAD_LETTERS
@@ -76,7 +76,7 @@ def remove_run(flow: Flow, state: Path, output: Path, identity: str = "") -> Non
             for path in sorted(metadata.glob("barrier-*.lock")):
                 in_use_error = f"another process is writing to {output}: stop it first"
                 locks.callback(Lock(path, in_use_error, wait_s=claims.CLAIM_S).release)
-            if reason := why_not_continuable(output, identity):
+            if reason := why_spark_cannot_be_continued(output, identity):
                 raise StateMismatch(reason)
             _check_and_remove(flow, state, output)
     except OSError as error:

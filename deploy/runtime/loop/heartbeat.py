@@ -3,10 +3,10 @@
 While a turn lasts, it sends `Alive` to the master. It sends signs of life to the parent over a pipe
 (`lifeline.KeepAlive`) as long as no turn exceeds `hung_after_s`. Thus a user function may be slow:
 its process does not count as dead, its work does not count as lost, and the parent knows that the
-process does not hang. A warning reports the slow function, with its operators, label and record,
-and again each time the duration has doubled. A C function that holds the interpreter lock silences
-the heartbeat, too; once the process responds again, the master increases the timeout of that member
-(`Coordinator`).
+process does not hang. A slow turn is logged as a warning, and again each time its duration has
+doubled; the warning names the operators at work, and the label and record of the first element of
+the batch. A C function that holds the interpreter lock silences the heartbeat, too; once the
+process responds again, the master increases the timeout of that member (`Coordinator`).
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def check_explanations(index: ShardedIndex, model: Model, query: Query, at: int)
                 documents_with_word = (
                     sum(word in other for other in texts) for word in words_of(leaf)
                 )
-                assert share.having == tuple(documents_with_word)
+                assert share.document_frequencies == tuple(documents_with_word)
                 assert share.average == sum(map(len, texts)) / max(share.documents, 1) or not text
                 assert share.weight == WEIGHTS[leaf.field]
                 assert share.score == model.score(leaf, document, everything)
