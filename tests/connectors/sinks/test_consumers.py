@@ -115,9 +115,9 @@ def test_outputs_of_another_flow_are_rejected(
     opened: Callable[..., Consumer], tmp_path: Path
 ) -> None:
     opened(tmp_path, BARRIER, "me").close()
-    with pytest.raises(StateMismatch, match="another flow"):
+    with pytest.raises(StateMismatch, match="another run"):
         opened(tmp_path, BARRIER, "you")
-    with pytest.raises(StateMismatch, match="another flow"):
+    with pytest.raises(StateMismatch, match="another run"):
         opened(tmp_path, "barrier-1", "you")
     opened(tmp_path, BARRIER, "me").close()
 
