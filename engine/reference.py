@@ -287,15 +287,10 @@ class _Interpreter:
                 self.drop(vertex, states, *expiring)
                 continue
             key = unpack(packed_key)
-            try:
-                if vertex.operator.user_sets_timers and watermark == ENDED:
-                    endless[packed_key].check(name, len(timers))
-            except RuntimeError as error:
-                failure = Failure.from_exception(vertex.name, key, tuple(timer), error, vertex.line)
-                yield Item(label, FAILURES, failure.payload())
-                continue
             context = self.context(vertex, label, key, timer)
             call = partial(vertex.operator.fire_reference, vertex, context, timer)
+            if vertex.operator.user_sets_timers and watermark == ENDED:
+                call = partial(_call_unless_endless, endless[packed_key], name, len(timers), call)
             yield from self.call(vertex, context, _Value(tuple(timer), vertex.name), call)
 
     def due(self, vertex: Vertex, watermark: int) -> tuple[int, int, str, bytes] | None:
@@ -476,6 +471,18 @@ class _Interpreter:
         if not states:
             states += [plain_state(declared, self.undo) for declared in vertex.states]
         return states
+
+
+def _call_unless_endless(
+    endless: EndlessTimers,
+    name: str,
+    others: int,
+    function: Callable[[Sequence[object]], list[object]],
+    states: Sequence[object],
+) -> list[object]:
+    """Call a timer's function. Raises RuntimeError for an endless timer (`EndlessTimers.check`)."""
+    endless.check(name, others)
+    return function(states)
 
 
 class _Failed(Exception):
