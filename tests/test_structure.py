@@ -1,4 +1,4 @@
-"""Rules of the code base: what may import what, and what protocol code may not use."""
+"""Rules of the code base: the order of imports, and modules that protocol code may not use."""
 
 from __future__ import annotations
 

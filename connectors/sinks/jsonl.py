@@ -286,7 +286,7 @@ def damaged_files(directory: Path, record: CommitRecord) -> list[str]:
             )
         elif checksum_of(path, length) != checksum:
             problems.append(
-                f"{path} differs from what was delivered: it was changed or damaged. {_ADVICE}"
+                f"{path} differs from the delivered outputs: it was changed or damaged. {_ADVICE}"
             )
     return problems
 

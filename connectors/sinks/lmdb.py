@@ -239,7 +239,10 @@ def describe_damage(path: Path) -> list[str]:
     record = read_commit_record(path)
     if (record.outputs + record.failures, record.checksum) == (count, checksum):
         return []
-    return [f"output {path} differs from what was delivered: it was changed or damaged. Restore it"]
+    text = (
+        f"output {path} differs from the delivered outputs: it was changed or damaged. Restore it"
+    )
+    return [text]
 
 
 def _with_row(checksum: int, key: bytes, value: bytes) -> int:

@@ -297,7 +297,7 @@ class CrashingSourceMachine(RuleBasedStateMachine):
             assert unpack(entry.data) == key
             if key not in self.times:
                 assert entry.time >= self.promised, (
-                    "no new record has a time below what was durable"
+                    "no new record has a time below the durable records"
                 )
             assert self.times.setdefault(key, entry.time) == entry.time, "times never change"
         for producer, number in self.acknowledged.items():

@@ -166,10 +166,10 @@ def test_same_length_change_of_a_line_is_detected(ended: RunPlace, tmp_path: Pat
     file.write_text(file.read_text().replace('"count": 7}', '"count": 8}', 1))
     done = call("verify", str(place.output), "--state", str(place.state))
     assert done.returncode == 1
-    assert f"{file} differs from what was delivered" in done.stdout
+    assert f"{file} differs from the delivered outputs" in done.stdout
     status, log_text = end(place)
     assert status == 1
-    assert f"{file} differs from what was delivered" in log_text
+    assert f"{file} differs from the delivered outputs" in log_text
 
 
 def test_foreign_or_missing_progress_file_is_detected_without_output_loss(

@@ -96,7 +96,7 @@ def test_node_is_ready_once_its_consumer_has_answered(name: str) -> None:
     job = beginning.recover(1)
     beginning.pass_time(2 * DELIVERY_RETRY_S)
     assert not beginning.sent_messages(FetchLast), (
-        "the node has no snapshot yet, so it has nothing to ask"
+        "a node asks its consumer only after it has loaded the snapshot"
     )
     beginning.node.on_job_done(job, EMPTY)
     question = beginning.question()

@@ -149,7 +149,7 @@ def test_unavailable_consumer_is_logged_once_and_retried(
             delayed = [("node-0", Delayed(BARRIER, 1, "disk full"))]
             assert dialogue.send(bundle) == delayed
             assert dialogue.send(ask(1)) == delayed
-            dialogue.send(ask(1, "../of-nobody"), "node-1")
+            dialogue.send(ask(1, "../unknown"), "node-1")
         dialogue.consumer.error = None
         assert dialogue.send(ask(1)) == [("node-0", LastBundle(BARRIER, 1, NUMBER, (), -1, 0))]
     assert dialogue.send(bundle) == stored(bundle)

@@ -350,7 +350,7 @@ class RestartableView:
     # The client.
 
     def ask(self) -> None:
-        """Send a request as of now, at a T or after a T; some requests have a short timeout."""
+        """Send a request for the newest T, at a T or after a T; some have a short timeout."""
         rng, number = self._simulation.rng, next(self._question_numbers)
         question: dict[str, object] = {"what": "count"}
         if rng.random() < 0.5:

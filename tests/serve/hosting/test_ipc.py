@@ -128,7 +128,7 @@ def test_connections_are_isolated_and_disconnects_are_reported() -> None:
         while wait_unless(bool(server.disconnected), server):
             pass
         assert server.disconnected == [lost_route]
-        server.ipc.send(lost_route, b"nobody hears it")
+        server.ipc.send(lost_route, b"lost")
 
 
 def test_malformed_data_closes_only_its_own_connection() -> None:
@@ -167,7 +167,7 @@ def test_ipc_client_reconnects_after_each_disconnect() -> None:
             assert received.get_nowait() == data
             server.ipc.close()
         client.close()
-        client.send(b"nobody hears it")
+        client.send(b"lost")
         async with asyncio.timeout(WITHIN_S):
             while len(asyncio.all_tasks()) > 1:  # until the task that reconnects has ended
                 await asyncio.sleep(0)
