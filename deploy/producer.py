@@ -1,28 +1,30 @@
 """The producer: sends records to a front and tracks which of them are durably stored.
 
-A flow receives each record exactly once, even if the network, the front or the producer fails. The
-program has to start with the record after the last acknowledged one:
+A flow receives each record exactly once, even if the network, the front or the producer fails. For
+this, a program has to continue after the last acknowledged record whenever it starts:
 
     with Producer("tcp://front:5555", "orders") as producer:
         for order in orders[producer.acknowledged :]:
             producer.send(order)
 
-When the block ends, all records are acknowledged, or Unavailable is raised. The front counts the
-records of each producer id: keep the id across restarts, and never let two processes send with the
-same id at a time.
+At its end, the block waits until all records are acknowledged; if that fails, it raises the errors
+of `flush`. The front counts the records of each producer id: keep the id across restarts, and never
+let two processes send with the same id at a time.
 
-Lost records are resent only within `send` and `flush`. Call `flush` before a longer pause.
+The producer resends lost records only within `send`, `flush` and `end`. Call `flush` before a
+longer pause.
 
 Memory: at most `window` records and `window_bytes` bytes wait for their acknowledgement, plus the
 record that is being sent. ZeroMQ's queue refers to the same bytes and copies only small records.
 
-The timeouts count from the front's last sign of life: an acknowledgement, or a notice of
-back-pressure. A SYNC counts only if it acknowledges further records; otherwise records that are
-lost repeatedly would be resent forever.
+`deploy.roles.intake` describes the protocol. The timeouts count from the front's last sign of life:
+an acknowledgement, or the repeated ACK with which the front reports back-pressure. A SYNC counts
+only if it acknowledges further records; otherwise the producer would resend forever records that
+are lost each time.
 
 The front answers a request (HELLO, END) after all records that were sent before the request. Until
-the answer arrives, the producer sends no record: a SYNC means that the front accepted no later
-record, so the producer would send a record again that is still under way.
+the answer arrives, the producer sends no record. The reason: after a SYNC it sends all records
+again that the SYNC does not acknowledge, so a record that was still under way would be sent twice.
 """
 
 from __future__ import annotations
@@ -87,8 +89,8 @@ class Producer:
     needs `--keys`, too.
 
     Raises Unavailable if the front gives no sign of life for `timeout_s` or refuses the producer
-    (the text says why), ValueError for an id that is empty or too long, NotPermitted if the key
-    cannot be used or is refused.
+    (the text says why), or if `address` is not an address; ValueError for an id that is empty or
+    too long; NotPermitted if the key cannot be used or is refused.
     """
 
     def __init__(
@@ -113,11 +115,12 @@ class Producer:
         self.sequence = 0
         """The number of the last record passed to `send`."""
         self._session = time_ns()
+        """Larger than the sessions of earlier processes with the same id."""
         self._unacknowledged: dict[int, bytes] = {}
         self._bytes = 0
         """Bytes of the unacknowledged records."""
         self._sent = 0
-        """Number of the last sent record. Set back after a loss, so that later ones are resent."""
+        """Number of the last record sent. A SYNC sets it back, so that lost records are resent."""
         self.below = 0
         """All records up to `acknowledged` have label times below this."""
         self.ended = False
@@ -127,14 +130,14 @@ class Producer:
         self._is_ending = False
         """Whether requests are END instead of HELLO."""
         self._is_request_due = False
-        """Whether a request is due."""
         self._awaits_sync = False
         """Whether a request was sent and its answer has not arrived."""
         self._request_at = 0.0
         """When the next request is due (seconds, monotonic)."""
         self._request_interval_s = REQUEST_INTERVAL_S
         self._sign_at = 0.0
-        """When the front last gave a sign of life, or the current wait began, if later."""
+        """When the front last gave a sign of life, or the current wait began if that was later
+        (seconds, monotonic)."""
         key = None if keys is None else own_key(Path(keys), producer=True)
         server = Address(address) if key is None else key.server_at(address)
         self._context = zmq.Context()
@@ -184,9 +187,9 @@ class Producer:
 
         The wait continues as long as the front gives signs of life. Raises PayloadError if the
         record has values that the wire format lacks, is larger than 16 MiB, is nested more than 100
-        deep, or has a dict with keys that are sequences; such a record takes no number. Raises
+        deep, or has a dict with keys that are sequences. Such a record takes no number. Raises
         Unavailable if the front gives no sign of life for `timeout_s`, or if this producer or the
-        stream has ended.
+        stream has ended. Also raises what `flush` raises because of earlier records.
         """
         number = self.sequence + 1
         data = pack(payload)
@@ -210,7 +213,9 @@ class Producer:
         """Wait until all records are acknowledged, as long as the front gives signs of life.
 
         `timeout_s`: replaces that of the producer. Raises Unavailable if the front gives no sign of
-        life for this long, or if this producer or the stream has ended.
+        life for this long, refuses the producer, or accepts no more records because this producer
+        or the stream has ended; PayloadError if the front rejects a record; StateMismatch if
+        the front has fewer records than it had acknowledged; NotPermitted if it rejects the key.
         """
         wait_s = self.timeout_s if timeout_s is None else timeout_s
         self._wait(lambda: not self._unacknowledged or self.ended, wait_s)
@@ -221,8 +226,8 @@ class Producer:
         """End this producer for good: the front accepts no more records with its id.
 
         The stream ends once every producer that ever sent a record has ended. So each of several
-        producers has to send its first record before the others end. May be called again. Raises
-        Unavailable like `flush`, and if this producer has never sent a record.
+        producers has to send its first record before all others have ended. May be called again.
+        Raises the errors of `flush`, and Unavailable if this producer has never sent a record.
         """
         self.flush(timeout_s)
         self._is_ending = True

@@ -2,12 +2,12 @@
 
     with ZooKeeperServer(Path("zk")) as server:
         server.wait_until_ready()
-        client = connect(server.address, timeout_s=5)
+        client = connect(server.address, timeout_s=5)  # of driftline.coordinator.zookeeper
 
 The server is a Java process. A directory contains its data, its configuration (rewritten at each
 start), its log, and Java's own output. The server runs in this directory, with relative paths, so
-that the directory's name may have any characters. When the parent exits, the kernel kills the
-server. The server comes from the jars of PySpark.
+that the directory's name may contain any characters. When the parent exits, the kernel kills the
+server. The server is part of PySpark's jars.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STATUS_TIMEOUT_S = 1.0
 LOOPBACK = "127.0.0.1"
 
 FREE_PORTS = range(15_000, 32_000)
-"""Range of ports to choose a free one from: below the kernel's ephemeral ports.
+"""Ports from which a free one is chosen: they are smaller than the kernel's ephemeral ports.
 
 The kernel might give an ephemeral port to a connection while the server is down.
 """
@@ -59,7 +59,7 @@ SHOWN_LINES = 5
 """Maximum number of log lines, and of lines of Java's output, that an error shows."""
 
 _QUIET = re.compile(r"\s|\S+ (INFO|DEBUG) ")
-"""Log lines unrelated to an error, and lines of a stack trace."""
+"""Matches log lines that an error does not show: information, debugging, and stack traces."""
 
 LOG, JAVA_OUTPUT = "zookeeper.log", "java.out"
 
@@ -98,7 +98,7 @@ rootLogger.appenderRef.file.ref = file
 
 
 class ZooKeeperServer:
-    """ZooKeeper server with its data in `directory`, which listens to clients at `host`.
+    """ZooKeeper server with its data in `directory`, which listens for clients at `host`.
 
     `port`: for clients; 0: a free port; `settings`: further lines of its configuration. A context
     manager that starts and stops the server. Within the context, the server may be killed and
@@ -118,7 +118,10 @@ class ZooKeeperServer:
         """Offset in the log at which the lines of the current process begin."""
 
     def __enter__(self) -> Self:
-        """Start the server. Raises Unavailable if it cannot run, InUse if its directory is used."""
+        """Start the server.
+
+        Raises Unavailable if it cannot run, InUse if another server uses its directory.
+        """
         self._command = command_line()
         in_use = f"{self.directory} is in use by another ZooKeeper server: stop it, or give another"
         with translate_os_errors("directory", self.directory), ExitStack() as stack:
@@ -213,7 +216,7 @@ class ZooKeeperServer:
         raise self._exit_error()
 
     def kill(self) -> None:
-        """Kill the server, as a crash does."""
+        """Kill the server, if it runs, to simulate a crash."""
         if self._process is not None:
             self._process.kill()
             self._reap()
@@ -231,7 +234,11 @@ class ZooKeeperServer:
         return Unavailable(f"ZooKeeper has ended:\n  {self._describe_failure()}")
 
     def _describe_failure(self) -> str:
-        """Return the exit status, and the warnings and errors logged since the server's start."""
+        """Return why the server failed, for an error.
+
+        Contains the exit status, the last warnings and errors logged since the server's start, the
+        last lines of Java's output, and the path of the log.
+        """
         assert self._process is not None
         status = self._process.poll()
         lines = [describe_exit(status)] if status is not None else []

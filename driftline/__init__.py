@@ -181,7 +181,7 @@ EXTRAS = {"bench": "bench", "index": "index", "pipeline": "spark"}
 """Package of Driftline -> the extra that installs its dependencies."""
 
 
-if not TYPE_CHECKING:  # type checkers see only the names above
+if not TYPE_CHECKING:  # type checkers see only the imports above
 
     def __getattr__(name: str) -> object:
         for module, names in MODULES.items():
@@ -197,7 +197,10 @@ if not TYPE_CHECKING:  # type checkers see only the names above
 
 
 def main() -> None:
-    """Run the command line. Expected errors print one sentence: status 1, or 2 for wrong usage."""
+    """Run the command line, and exit. For an expected error, print one sentence.
+
+    The exit status is 1 after such an error, 2 after wrong usage.
+    """
     try:
         _fix_hash_seed()
         _hide_working_directory()
@@ -209,7 +212,7 @@ def main() -> None:
 
 
 def _status() -> object:
-    """Run the command line. Return the exit status; a value that is not a number stands for 0."""
+    """Run the command line. Return the exit status; any value but an int stands for 0."""
     from driftline.engine.errors import DriftlineError
     from driftline.engine.ui.results import sentence_of
     from driftline.engine.texts import print_error
@@ -252,7 +255,10 @@ def _fix_hash_seed() -> None:
 
 
 def _hide_working_directory() -> None:
-    """Remove the working directory from `sys.path`, so that its files hide no other modules."""
+    """Remove the working directory from `sys.path`, so that its files hide no other modules.
+
+    Remove a checkout of Driftline, too (`hide_checkout`).
+    """
     from driftline.deploy.runtime.supervision.child import hide_checkout
 
     sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
@@ -265,7 +271,7 @@ def _group() -> click.Group:
     from driftline.deploy.commands.config_file import config_option, apply_settings
 
     class Lazy(click.Group):
-        """A group that imports a command when it is called, not when it is listed."""
+        """Group that imports a command only when that command is called."""
 
         def list_commands(self, ctx: click.Context) -> list[str]:
             return sorted(COMMANDS)

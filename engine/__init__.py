@@ -1,4 +1,4 @@
-"""Lowest layer of Driftline, which imports no other package of it and opens no sockets.
+"""Lowest layer of Driftline: it imports no other package of Driftline, and opens no sockets.
 
 Contains labels and key groups, the wire format and the messages, flows and their operators, managed
 state, snapshots and storage, the contract of sources, policies, the reference interpreter that

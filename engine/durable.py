@@ -1,6 +1,6 @@
 """Files and directories that survive a power cut, and file locks.
 
-All functions raise OSError, which `translate_os_errors` turns into an error for the user.
+All functions may raise OSError, which `translate_os_errors` turns into an error for the user.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from driftline.engine.errors import InUse, Unavailable
 
 @contextmanager
 def translate_os_errors(what: str, path: Path, remedy: str = "") -> Iterator[None]:
-    """Raise Unavailable for an error of the operating system.
+    """Within this context, turn an OSError into Unavailable.
 
     `what`: describes the path, such as "state directory"; `remedy`: text to append to the reason.
     """
@@ -78,15 +78,15 @@ a lock."""
 class Lock:
     """File lock, held until `release` or the end of the process.
 
-    The kernel releases the locks of a process that ends, in whatever way. Neither a process that is
-    started by `exec` nor one that a user function forks keeps them (`filelock`). The file itself
-    remains, and is empty: only the lock matters.
+    The kernel releases the locks of a process that ends, in whatever way. `filelock` keeps them
+    from passing to a program that is started with `exec`, and to a process that a user function
+    forks. The empty file itself remains: only the lock matters.
     """
 
     def __init__(self, path: Path, in_use_text: str, *, wait_s: float = 0.0) -> None:
-        """Lock the file at `path`; wait at most `wait_s` seconds until another holder releases it.
+        """Lock the file at `path`; wait at most `wait_s` seconds for another holder to release it.
 
-        Raises InUse with the text `in_use_text` if the lock is still held then, and OSError.
+        Raises InUse with the text `in_use_text` if the lock is still held then. Raises OSError.
         """
         self._lock = FileLock(
             path,

@@ -1,7 +1,7 @@
 """Exceptions of Driftline. Each text names the error, its place and its remedy.
 
 DriftlineError
-|-- FlowError             a flow cannot run; raised when it is built or loaded
+|-- FlowError             a flow is invalid, or cannot be loaded or run as requested
 |-- InputError            a record cannot be read: names the file and the record
 |-- PayloadError          a value cannot be encoded (not a msgpack type, integer too large)
 |-- MalformedMessage      bytes are not in the format of Driftline
@@ -9,7 +9,7 @@ DriftlineError
 |-- NotDeterministic      a replay produced other outputs than before
 |-- SnapshotDamaged       a snapshot has a wrong checksum or lacks a part
 |-- StateMismatch         a directory belongs to another run, flow, version or layout
-|-- NotPermitted          a key is missing, wrong, readable by others, or lacks a permission
+|-- NotPermitted          a CURVE key or access token is missing, invalid, or not sufficient
 |-- SimulationFailed      a simulated run produced other outputs than the reference interpreter
 `-- Unavailable           a server, port or file cannot be reached, or is in use
 
@@ -19,7 +19,7 @@ Other packages and modules define further subclasses.
 import re
 
 CODE_CHANGE_HINT = "; after a change to the code of an operator, add --accept-changed-code"
-"""Suffix of `RESUME_HINT`: without this option, a run rejects changed code."""
+"""Suffix of `RESUME_HINT`. Without --accept-changed-code, a run rejects changed code."""
 
 RESUME_HINT = f"The same command resumes, once the cause is fixed{CODE_CHANGE_HINT}"
 
@@ -27,17 +27,17 @@ BAD_RECORD_HINT = (
     "Fix it (blank lines are not counted as records) and run the same command again, or set such "
     "records aside: --on-error dead-letter (in Python dead_letters=True)."
 )
-"""What to do about a bad record."""
+"""Advice for a bad record."""
 
 BREAKS_OFF = "The input breaks off here"
 """Part of the text of an InputError for a file that cannot be read to its end."""
 
 BAD_FILE_HINT = "Repair or replace the file and run the same command again"
-"""What to do about such a file."""
+"""Advice for a file that cannot be read to its end."""
 
 
 def advice_for(text: str, of_records: str = BAD_RECORD_HINT) -> str:
-    """Return advice to append to the text of an InputError; "" if the text contains its own.
+    """Return advice to append to the text of an InputError; "" if the text contains advice.
 
     `of_records`: the advice for a bad record.
     """
@@ -49,7 +49,7 @@ class DriftlineError(Exception):
 
 
 class FlowError(DriftlineError):
-    """The flow cannot run; the text names the operator."""
+    """A flow is invalid, or cannot be loaded or run as requested."""
 
 
 class InputError(DriftlineError):
@@ -69,7 +69,7 @@ class InputError(DriftlineError):
 
     @staticmethod
     def from_text(text: str) -> "InputError":
-        """Rebuild an InputError from its text. If the text has another form, it is the reason."""
+        """Rebuild an InputError from its text. A text without file and record is the reason."""
         match = re.fullmatch(r"(.*?), record ([0-9]+): (.*)", text, re.DOTALL)
         return InputError(match[1], int(match[2]), match[3]) if match else InputError("", 0, text)
 
@@ -83,7 +83,7 @@ class MalformedMessage(DriftlineError):
 
 
 class FunctionFailed(DriftlineError):
-    """A user function raised, for an element whose place in the order is final."""
+    """A user function raised, and no element that arrives later can retract the failure."""
 
 
 class NotDeterministic(DriftlineError):
@@ -99,7 +99,7 @@ class StateMismatch(DriftlineError):
 
 
 class NotPermitted(DriftlineError):
-    """A key is missing, is invalid, or lacks a permission."""
+    """A CURVE key or an access token is missing, is invalid, or lacks a permission."""
 
 
 class Unavailable(DriftlineError):
@@ -130,8 +130,8 @@ class SimulationFailed(DriftlineError):
 def error_of(kind: str, text: str) -> DriftlineError:
     """Rebuild an error that another process sent. `kind`: name of its class; `text`: its text.
 
-    A direct subclass of DriftlineError, except SimulationFailed, keeps its class. Any other error
-    becomes a DriftlineError.
+    The result has this class if it is a direct subclass of DriftlineError that this process has
+    imported, except SimulationFailed. Any other error becomes a DriftlineError.
     """
     if kind == InputError.__name__:
         return InputError.from_text(text)

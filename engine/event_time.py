@@ -2,8 +2,8 @@
 
 The *watermark* of a source at a label is the largest event time of its records up to this label,
 minus the delay that the source allows; it is ENDED once the source has ended. The watermark of an
-operator is the minimum over the sources that reach the operator, without those that are idle or
-have ended (see `Clock.watermark`). A watermark is a function of the labelled input. So everything
+operator is the minimum over the active sources that reach the operator: those that are neither idle
+nor ended (see `Clock.watermark`). A watermark is a function of the labelled input. So everything
 that depends on it is the same in each run: late records, windows, timers.
 
 Example: two sources, the first with an allowed delay of 5 microseconds.
@@ -14,7 +14,7 @@ Example: two sources, the first with an allowed delay of 5 microseconds.
     >>> clock.record(front=1, time=2, event_time=97)
     >>> clock.record(front=0, time=3, event_time=90)  # out of order: the watermark stays
     >>> clock.record(front=0, time=4, event_time=110)
-    >>> clock.complete(5)  # all steps of records with times below 5 are recorded
+    >>> clock.complete(5)  # all records with times below 5 are recorded
     >>> [watermark.before((time, 0)) for time in (3, 5)]
     [95, 97]
     >>> watermark.first_root(at=96)
@@ -63,22 +63,22 @@ _MARK = 1
 """Code of the ExtType of a mark."""
 
 END = msgpack.ExtType(_MARK, b"end")
-"""Mark at the end of a source. A *mark* is a record that a source with event times adds to those of
-the user: it only moves watermarks."""
+"""Mark at the end of a source. A *mark* is a record without data of the user: a source with event
+times inserts it to move watermarks."""
 
 IDLE_MARK, RESUMED_MARK = msgpack.ExtType(_MARK, b"idle"), msgpack.ExtType(_MARK, b"resumed")
 """Marks at the beginning and the end of an idle period: until RESUMED_MARK the source does not hold
 back watermarks."""
 
-_SPECIAL = {END: ENDED, IDLE_MARK: IDLE, RESUMED_MARK: RESUMED}
+_SPECIAL_MARKS = {END: ENDED, IDLE_MARK: IDLE, RESUMED_MARK: RESUMED}
 """Mark -> the event time that it stands for."""
 
 _NEGATIVE_BASE = 1 << 61
-"""A label contains a negative event time as this plus the absolute value."""
+"""A label contains a negative event time `t` as `_NEGATIVE_BASE - t`."""
 
 _TIMER_BASE = 1 << 62
-"""The label of a timer contains the number of its operator plus this, where the labels of records
-contain the event time."""
+"""The third number of a timer's label is this plus the number of its operator. The third number of
+a record's label is the event time."""
 
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1}
 """Unit of a number -> microseconds."""
@@ -97,7 +97,7 @@ def parse_duration(duration: Duration, what: str, *, least: int = 0) -> int:
     >>> parse_duration("1.5m", "size"), parse_duration(2, "size")
     (90000000, 2000000)
 
-    Raises FlowError; `what` names the duration in its text.
+    Raises FlowError for any other value; `what` names the duration in the error.
     """
     microseconds: int | None = None
     if isinstance(duration, timedelta):
@@ -120,7 +120,8 @@ def parse_duration(duration: Duration, what: str, *, least: int = 0) -> int:
 def to_microseconds(value: object, unit: str = "s") -> int:
     """Return an event time in microseconds since 1970.
 
-    `value`: a datetime, ISO 8601 text, or a number of units; without time zone it is in UTC.
+    `value`: a datetime or ISO 8601 text, in UTC if it has no time zone; or a number. `unit`: the
+    unit of a number, a key of `UNITS`.
 
     >>> to_microseconds("1970-01-01T00:00:01Z"), to_microseconds(1.5), to_microseconds(7, "ms")
     (1000000, 1500000, 7000)
@@ -158,7 +159,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def iso_text(microseconds: int, zone: tzinfo = UTC) -> str:
-    """Return an event time as ISO 8601 text; in UTC with a "Z" at the end.
+    """Return an event time as ISO 8601 text, with "Z" for the offset of UTC.
 
     >>> iso_text(1_500_000)
     '1970-01-01T00:00:01.500000Z'
@@ -196,11 +197,11 @@ def _midnight(day: date, zone: tzinfo) -> int:
 
 
 class EventTime(Struct, frozen=True):
-    """Event times of a source, in microseconds.
+    """Event time settings of a source. Durations are in microseconds.
 
-    `unit`: unit of numbers; `max_delay`: allowed delay; `idle_after`: how long the source waits for
-    a record before it is idle; `tick`: interval of the marks with the current time. `idle_after`
-    and `tick` are for sources of live records.
+    `unit`: unit of event times that are numbers; `max_delay`: allowed delay; `idle_after`: how long
+    the source waits for a record before it is idle; `tick`: interval of the marks with the current
+    time. `idle_after` and `tick` are for sources of live records.
     """
 
     unit: str
@@ -213,7 +214,7 @@ class EventTime(Struct, frozen=True):
 
 
 def time_mark(microseconds: int) -> msgpack.ExtType:
-    """Return the mark that moves the largest event time of a source without a record."""
+    """Return the mark that raises the largest event time of its source to this time."""
     return msgpack.ExtType(_MARK, microseconds.to_bytes(8, "big", signed=True))
 
 
@@ -233,7 +234,7 @@ _EXTENSIONS = frozenset((0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9)))
 
 def event_time_of_mark(mark: msgpack.ExtType) -> int:
     """Return the event time that a mark stands for: see `Clock.record`."""
-    event_time = _SPECIAL.get(mark)
+    event_time = _SPECIAL_MARKS.get(mark)
     return int.from_bytes(mark.data, "big", signed=True) if event_time is None else event_time
 
 
@@ -258,7 +259,9 @@ def timer_label(
 
 
 def is_fired(label: Label) -> bool:
-    """Return whether an element is the output of a timer. Precondition: it has an event time.
+    """Return whether an element is the output of a timer, or was made from one.
+
+    Precondition: the element has an event time.
 
     The timer fired because the watermark moved at the root. Downstream operators handle the element
     with the watermark before this move, so that it is not late.
@@ -301,7 +304,7 @@ SourceTime = tuple[int, int]
 
 
 class Clock:
-    """Event times of the sources, as functions of the label, for the watermarks of operators.
+    """States of the sources (`SourceTime`) by label, which determine the watermarks of operators.
 
     `delays`: per front, the allowed delay of its source in microseconds; None: the source has no
     event times.
@@ -332,7 +335,10 @@ class Clock:
             self._recorded.append((time, front, event_time))
 
     def record_all(self, event_times: Iterable[tuple[int, int, int]]) -> None:
-        """Record (front, time, event time) of several records. Raises MalformedMessage."""
+        """Record (front, time, event time) of several records.
+
+        Raises MalformedMessage if the flow has no such front.
+        """
         for front, record_time, event_time in event_times:
             if not 0 <= front < len(self.delays):
                 raise MalformedMessage(
@@ -341,7 +347,7 @@ class Clock:
             self.record(front, record_time, event_time)
 
     def complete(self, time: int) -> None:
-        """Note that the event times of all records below a time are recorded."""
+        """Advance the completed time: `record` was called for all records below `time`."""
         if time <= self.completed:
             return
         self.completed = time
@@ -367,23 +373,25 @@ class Clock:
             return largest, Status.ENDED
         if event_time == IDLE:
             return largest, Status.IDLE
-        if event_time == RESUMED:  # no watermark goes back
+        if event_time == RESUMED:  # the source must not move a watermark back
             delay = self.delays[front]
             assert delay is not None
             watermarks = [w.newest for w in self.watermarks if front in w.fronts]
-            least = [watermark + delay for watermark in watermarks if NEVER < watermark < ENDED]
-            return max((largest, *least)), Status.ACTIVE
+            lower_bounds = [
+                watermark + delay for watermark in watermarks if NEVER < watermark < ENDED
+            ]
+            return max((largest, *lower_bounds)), Status.ACTIVE
         return max(largest, event_time), status
 
     def watermark(self, fronts: Iterable[int]) -> int:
         """Return the watermark of an operator that these sources reach, as of the completed time.
 
-        It is the minimum over the active sources; if no source is active, the maximum over all
-        sources; and ENDED once all have ended.
+        If a source is active, it is the minimum over the active sources. If all sources have ended,
+        it is ENDED. Otherwise it is the maximum over all sources.
         """
         watermarks: list[int] = []
         statuses = set()
-        active = ENDED
+        smallest = ENDED
         for front in fronts:
             (largest, status), delay = self.sources[front], self.delays[front]
             assert delay is not None
@@ -391,8 +399,8 @@ class Clock:
             watermarks.append(watermark)
             statuses.add(status)
             if status == Status.ACTIVE:
-                active = min(active, watermark)
-        return max(watermarks) if active == ENDED and Status.IDLE in statuses else active
+                smallest = min(smallest, watermark)
+        return max(watermarks) if smallest == ENDED and Status.IDLE in statuses else smallest
 
     def source_watermark(self, front: int) -> int:
         """Return the watermark of a source, as of the completed time."""
@@ -439,7 +447,7 @@ class Clock:
 class Watermark:
     """Watermark of an operator. `fronts`: the fronts of the sources that reach the operator.
 
-    Precondition of all methods: the clock is complete up to the label.
+    Precondition of `before`, `at` and `along`: the clock is complete up to the labels.
     """
 
     def __init__(self, clock: Clock, fronts: tuple[int, ...]) -> None:
@@ -501,8 +509,8 @@ class Watermark:
     def first_root(self, at: int) -> Label:
         """Return the first root at which the watermark is at least `at`.
 
-        If the watermark was at least `at` already at the last `reset`, return (time, 0), where
-        `time` was the completed time at that moment. Precondition: the watermark reaches `at` below
-        the completed time.
+        If the watermark was at least `at` already at the last `reset`, return (time, 0) with the
+        completed time of that `reset`. Precondition: the watermark reaches `at` below the completed
+        time, and `forget` has not dropped this root.
         """
         return self._roots[bisect_left(self._values, at)] or (self._start, 0)

@@ -39,7 +39,7 @@ def event_fields(event: str, **fields: Field | Fields) -> dict[str, dict[str, Fi
 
 
 class FailureLog:
-    """Log of a repeated failure: the first one at once, then every 30 s, and the recovery."""
+    """Log of a repeated failure: the first one at once, then one per 30 s, and the next success."""
 
     def __init__(self, event: str) -> None:
         self.count = 0
@@ -76,18 +76,18 @@ class FailureLog:
 
 
 class RateLimitedLog:
-    """Log lines about one kind of event: the first at once, then at most one count per `pause_s`.
+    """Log of one kind of event: a line for the first one at once, then at most one per `pause_s`.
 
-    The owner calls `log_if_due` periodically, with or without events, and `close` at the end.
-    Invariant: each event is counted in exactly one line. There is at most one line per `pause_s`,
-    and one at the end.
+    A line contains the number of events since the last line. The owner calls `log_if_due`
+    periodically, with or without events, and `close` at the end, which logs the rest. Invariant:
+    each event is counted in exactly one line.
     """
 
     def __init__(
         self, event: str, what: str, level: int = logging.WARNING, pause_s: float = PAUSE_S
     ) -> None:
-        """`event`: name of the event in the fields; `what`: subject and verb of a line; `pause_s`:
-        minimum time between two lines, in seconds."""
+        """`event`: name of the event in the fields; `what`: beginning of each line, what happened;
+        `pause_s`: minimum time between two lines, in seconds."""
         self._event = event
         self._title = what
         self._level = level

@@ -121,7 +121,7 @@ def _has_only_atoms(key: object) -> bool:
 def pack_key(key: object) -> bytes:
     """Return the wire form of a key. Raises PayloadError for a value that is not a key.
 
-    May be called from within `pack`: an output may contain a MapState.
+    `pack` itself may call this: for a MapState in an output, it packs the keys.
     """
     if type(key) is ExactKey:
         return key.packed
@@ -137,7 +137,7 @@ def pack_key(key: object) -> bytes:
             if is_a(value, float) and isnan(value):
                 raise PayloadError(_NAN)
     try:
-        return pack([[[[[key]]]]])[5:]  # leaves room for the other levels of a row
+        return pack([[[[[key]]]]])[5:]  # 5 spare levels, as a row nests its key deeper
     except PayloadError as error:
         raise PayloadError(why_unencodable(key) or str(error)) from None
 
@@ -152,7 +152,7 @@ _NAN = "NaN is not a key: it equals nothing, not even itself"
 _KEY_TYPES = (*ATOMS, tuple)
 
 LEVELS_MAX = 1100
-"""Largest number of nested levels of a key that are checked; msgpack encodes fewer."""
+"""Checks of nested values stop at this level. msgpack rejects values with as many levels."""
 
 
 def group_of(key: object, groups: int = GROUPS) -> int:

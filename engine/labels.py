@@ -35,6 +35,6 @@ ROUNDS_MAX = 1 << 20
 """Largest number of rounds of an iteration (`engine.operators.iterate`)."""
 
 ROUND = (1 << 42) + (1 << 20)
-"""Base of the marks of iterations. The label of a message ends in a mark, which is
+"""The label of a message of an iteration ends in two numbers: a mark, which is
 `(ROUND + operator) * ROUNDS_MAX + round`, and a number for the path of messages. Marks lie between
 2^62 and 2^63: above the numbers of children, and above those of timers (`engine.event_time`)."""

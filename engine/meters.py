@@ -1,4 +1,4 @@
-"""Metrics: samples, histograms and stopwatches, whose callers pass the time.
+"""Metrics: samples, histograms and stopwatches. Callers pass the current time to stopwatches.
 
 Other threads may read the metrics at any time.
 """
@@ -13,7 +13,7 @@ BOUNDS_S = 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Histogram:
-    """Durations, counted in buckets by upper bound, as plain integers.
+    """Counts of durations, in buckets with upper bounds, and the sum of the durations.
 
         >>> durations = Histogram((0.1, 1.0))
         >>> durations.add(0.05, 2)
@@ -78,7 +78,7 @@ class Stopwatch:
 Value = float | Histogram
 
 Sample = tuple[str, tuple[str, ...], Value]
-"""(name of a metric, values of its labels except `flow`, value)"""
+"""(name of a metric, values of its Prometheus labels except `flow`, value)"""
 
 Samples = Callable[[], Iterable[Sample]]
-"""Source of the current samples, such as those of a role."""
+"""Function that returns the current samples, for example of a role."""

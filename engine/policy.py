@@ -1,4 +1,4 @@
-"""Policies: the guarantees of a run, as one small object each.
+"""Policies: small objects, each of which describes the guarantees of a run.
 
 Nodes, transport, operators and flow are the same under all policies. A policy decides in which
 order keyed operators see elements, when outputs leave, how snapshots are cut, and whether fronts
@@ -13,7 +13,11 @@ from driftline.engine.errors import FlowError
 
 
 class Output(Enum):
-    """When outputs leave a node."""
+    """When outputs leave a node.
+
+    An *epoch* is the interval between two markers (Flink's checkpoint barriers). A *production*
+    contains all results of a node between two of its own snapshots, as in MillWheel.
+    """
 
     AT_ONCE = "at once"
     FRONTIER = "when the frontier passes them"
@@ -22,7 +26,7 @@ class Output(Enum):
 
 
 class SnapshotCut(Enum):
-    """Which elements a snapshot contains."""
+    """Which elements a snapshot reflects."""
 
     NONE = "no snapshots"
     LABEL = "all elements below a label"
@@ -32,7 +36,8 @@ class SnapshotCut(Enum):
 
 
 CUTS_BY_TIME = (SnapshotCut.LABEL, SnapshotCut.PRODUCTIONS)
-"""Cuts of snapshots whose time is the delivered frontier. Markers cut the other snapshots."""
+"""Cuts in which the time of a snapshot is the delivered frontier. Snapshots that markers cut have
+no time."""
 
 ORDERINGS = ("speculative", "buffered")
 """Values of `Policy.ordering` that keep label order."""
@@ -49,7 +54,7 @@ class Policy(Struct, frozen=True):
 
     @property
     def ordered(self) -> bool:
-        """Whether order-sensitive operators see elements in label order."""
+        """Whether keyed operators see elements in label order."""
         return self.ordering != "arrival"
 
     @property
@@ -69,7 +74,8 @@ class Policy(Struct, frozen=True):
 
     @property
     def retains_until_delivery(self) -> bool:
-        """Whether a front must be able to replay a record until its outputs are delivered."""
+        """Whether a record counts as in flight at its front until its outputs are delivered;
+        otherwise until it is processed."""
         return self.output in (Output.FRONTIER, Output.DURABLE)
 
     @property
@@ -80,8 +86,8 @@ class Policy(Struct, frozen=True):
 
     @property
     def outputs_wait_for_snapshots(self) -> bool:
-        """Whether outputs leave only once a snapshot contains the state that made them. An older
-        snapshot does not match the outputs that have left."""
+        """Whether outputs leave only once a snapshot contains the state that made them. Then no
+        recovery can use an older snapshot, as it does not match the outputs that have left."""
         return self.output in (Output.COMMIT, Output.DURABLE)
 
     @property
@@ -116,7 +122,10 @@ POLICIES = {
 
 
 def get_policy(name: str, ordering: str = "speculative") -> Policy:
-    """Return the policy with this name; `ordering` only affects exactly-once. Raises FlowError."""
+    """Return the policy with this name; only exactly-once uses `ordering`.
+
+    Raises FlowError if there is no such policy or ordering.
+    """
     if name not in POLICIES:
         raise FlowError(f"unknown policy {name!r}; choose one of {', '.join(POLICIES)}")
     if ordering not in ORDERINGS:

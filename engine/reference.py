@@ -12,9 +12,9 @@ their flows with the interpreter:
     >>> [item.value for item in run_reference(flow, [["a", "b"]])]
     ['A', 'B']
 
-A depth-first traversal of the graph visits elements in label order: the labels of two elements of
-one root first differ in the number that one operator or fan-out gave, which is smaller for the
-element that is visited first.
+A depth-first traversal of the graph visits the elements of a root in label order. The labels of two
+such elements first differ in a number that an operator or a fan-out has assigned. Operators and
+fan-outs assign increasing numbers, in the order of the traversal.
 """
 
 from __future__ import annotations
@@ -88,19 +88,22 @@ def run_reference(
 
     Args:
         flow: The flow to run.
-        inputs: An iterable of records for each source: in the order of the sources, or by name. In
-            each, times count from 1.
-        dead_letters: Whether a function that raises produces an item with sink -1: operator, key,
-            record, error, line, and a text in place of a record that cannot be encoded; the run
-            continues. An input record that cannot be encoded, or is too large, is skipped.
+        inputs: An iterable of records for each source: in the order of the sources, or by name.
+            The records of each source have the times 1, 2, ...
+        dead_letters: Whether to continue after a function raises or returns an invalid output. The
+            failure is then an item with sink -1 and the value (operator, key, record, error, line,
+            text). If the record cannot be encoded or is too large, `text` replaces it. An invalid
+            input record is skipped.
 
     Returns:
         The outputs in label order, computed lazily.
 
     Raises:
         FlowError: If the flow cannot run, or there is not one iterable for each source.
-        FunctionFailed: Where a function raises, without `dead_letters`.
-        InputError: At a record that cannot be encoded, or is too large, without `dead_letters`.
+        FunctionFailed: Where a function raises or returns an invalid output, without
+            `dead_letters`.
+        InputError: At an input record that cannot be encoded or is too large, without
+            `dead_letters`.
     """
     payload_lists = flow.order_inputs(inputs) if isinstance(inputs, Mapping) else list(inputs)
     for payloads in payload_lists:
@@ -120,7 +123,10 @@ def run_reference(
 def _valid_records(
     source: str, payloads: Iterable[object], dead_letters: bool
 ) -> Iterator[tuple[int, object]]:
-    """Yield valid (time, record). Raises InputError at an invalid one, unless `dead_letters`."""
+    """Yield (time, record) of the valid records.
+
+    Raises InputError at an invalid one; with `dead_letters`, skips it.
+    """
     for time, payload in enumerate(payloads, 1):
         record = validate_record(time, payload, f"source {source!r}")
         if not isinstance(record, BadRecord):
@@ -139,8 +145,8 @@ def interpret(
     """Run a flow over (time, payload) pairs for each source. Return the outputs in label order.
 
     A source ends after its last pair, unless its number is in `unended`. `dead_letters`: yield a
-    failure as an output of the sink FAILURES, instead of raising FunctionFailed. Raises FlowError,
-    PayloadError.
+    failure as an output of the sink FAILURES, instead of raising FunctionFailed. Raises FlowError
+    if the flow is not valid, and PayloadError at a payload that cannot be encoded.
     """
     interpreter = _Interpreter(flow.validate())
     roots = heapq.merge(
@@ -167,7 +173,11 @@ def _roots(
 
 
 class _Value(Struct, frozen=True):
-    """An output, with the operator, key and declared fields of the function that made it."""
+    """An output of a function, a record of a source, or a timer that fires.
+
+    `maker`: name of the operator or source that made it; `key`: key of the call that made it;
+    `fields`: the fields that the operator declares.
+    """
 
     value: object
     maker: str
@@ -186,14 +196,18 @@ class _Value(Struct, frozen=True):
             raise PayloadError(str(error)) from None
 
     def leave_chain(self) -> _Value:
-        """Return the output as it leaves its chain. Raises PayloadError if it is not valid."""
+        """Return the output as the next chain or a sink receives it.
+
+        Raises PayloadError if it cannot be encoded, or does not have the declared fields.
+        """
         received = self.round_trip()
         value, fields = received.value, self.fields
         if fields is None or (isinstance(value, tuple) and len(value) == len(fields)):
             return received
-        has = f"has {len(value)} values" if isinstance(value, tuple) else "is not a sequence"
+        problem = f"has {len(value)} values" if isinstance(value, tuple) else "is not a sequence"
         raise PayloadError(
-            f"the operator declares {len(fields)} fields, {', '.join(fields)}, but an output {has}"
+            f"the operator declares {len(fields)} fields, {', '.join(fields)}, but an output "
+            f"{problem}"
         )
 
 
@@ -234,7 +248,7 @@ class _Interpreter:
             return watermark, Status.ENDED
         if event_time == IDLE:
             return watermark, Status.IDLE
-        if event_time == RESUMED:  # the source starts at the watermarks of its downstream operators
+        if event_time == RESUMED:  # the source must not move a downstream watermark back
             downstream = [
                 v for v in self.flow.vertices if v.on_timer and front in self.flow.fronts_of(v)
             ]
@@ -357,7 +371,8 @@ class _Interpreter:
         waiting = [(label, element)]
         while waiting:
             label, element = waiting.pop(0)
-            upstream_messages, self.messages = self.messages, []  # of an iteration before this one
+            # An iterating operator upstream may have messages of its own.
+            upstream_messages, self.messages = self.messages, []
             yield from self.visit(vertex, label, element)
             waiting = sorted([*waiting, *self.messages], key=itemgetter(0))
             self.messages = upstream_messages
@@ -393,7 +408,8 @@ class _Interpreter:
     ) -> Iterator[Item]:
         """Call a function with the states of a key. Yield all items that result from its outputs.
 
-        `element`: the element, or the timer, for failures.
+        `element`: the element that the function is applied to, or the timer that fires. A failure
+        contains it.
         """
         label, key = context.label, context.key
         try:
@@ -422,7 +438,7 @@ class _Interpreter:
             yield from self.follow(vertex, output_label, element if passes_on else made)
 
     def renew(self, vertex: Vertex, states: Sequence[object], timers: Timers) -> None:
-        """Set the timers of the values with a time to live that a call has changed."""
+        """Set or cancel the expiry timers of the values that a call has changed."""
         for declared, state in zip(vertex.states, states, strict=True):
             for changed, item in self.undo.changed[:]:
                 if changed is state and (ttl := ttl_of(declared)) is not None:
@@ -444,7 +460,7 @@ class _Interpreter:
     def drop(self, vertex: Vertex, states: Sequence[Any], name: str, item: bytes) -> None:
         """Drop the value of a state, or an item of a map, whose time to live has passed.
 
-        `name`: of the state; `item`: packed key of the item, or b"".
+        `name`: name of the state; `item`: packed key of the item, or b"".
         """
         for declared, state in zip(vertex.states, states, strict=False):
             if declared.name == name and ttl_of(declared) is not None:
@@ -480,7 +496,10 @@ def _call_unless_endless(
     function: Callable[[Sequence[object]], list[object]],
     states: Sequence[object],
 ) -> list[object]:
-    """Call a timer's function. Raises RuntimeError for an endless timer (`EndlessTimers.check`)."""
+    """Call a timer's function. Raises RuntimeError for an endless timer.
+
+    `others`: number of the other timers that are set for the key (`EndlessTimers.check`).
+    """
     endless.check(name, others)
     return function(states)
 

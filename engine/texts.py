@@ -49,7 +49,7 @@ def format_size(size: int) -> str:
 
 
 def truncate(text: str, limit: int) -> str:
-    """Return a text, cut to `limit` characters with a remark if it is longer."""
+    """Return a text; if it is longer than `limit` characters, cut it and append its length."""
     return text if len(text) <= limit else f"{text[:limit]}… ({len(text):,} characters)"
 
 
@@ -63,7 +63,7 @@ def is_clock_time(time: int) -> bool:
 
 
 def format_time(time: int) -> str:
-    """Describe a time as a record number, or as a local date and time."""
+    """Describe a label's time: a record number, a local date and time, the beginning or the end."""
     if time <= 0:
         return "the beginning"
     if time < _CLOCK_FROM:
@@ -108,7 +108,10 @@ def escape_controls(text: str) -> str:
 
 
 def escape_lines(text: str) -> str:
-    """Format a text with trusted line feeds: indent the lines after the first by at least two."""
+    """Format a text with trusted line feeds.
+
+    Lines after the first get an indent of two spaces, unless they have one.
+    """
     return _UNINDENTED_LINE.sub("\n  ", _CONTROLS.sub(_escape, text))
 
 
@@ -135,13 +138,13 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
 def escape_file_name(name: str) -> str:
-    """Escape the characters that a file name cannot contain in a name, such as that of a sink."""
+    """Escape those characters of a name, for example of a sink, that a file name cannot contain."""
     invalid = r'^\.|[%/\\:*?"<>|\x00-\x1f\x7f\ud800-\udfff]'
     return re.sub(invalid, lambda match: f"%{ord(match[0]):02X}", name)
 
 
 def reraise_interrupt(error: BaseException) -> None:
-    """Raise a KeyboardInterrupt again. Any other exception counts as a failure of user code."""
+    """Re-raise a KeyboardInterrupt. The caller treats other exceptions as failures of user code."""
     if isinstance(error, KeyboardInterrupt):
         raise error
 
@@ -152,7 +155,7 @@ def describe_exception(error: BaseException) -> str:
 
 
 def text_of(error: BaseException) -> str:
-    """Return the text of an exception."""
+    """Return the text of an exception, shortened, and equal in every process and replay."""
     if isinstance(error, RecursionError):  # Python's own text depends on where the stack ended
         return "maximum recursion depth exceeded"
     try:
@@ -163,7 +166,7 @@ def text_of(error: BaseException) -> str:
 
 
 def reason_of(error: OSError) -> str:
-    """Return the system's reason, with the file; or the error's text, if Python code raised it."""
+    """Return the file and reason of a system error, or the text of one that Python code raised."""
     if error.strerror is None:
         return text_of(error) or type(error).__name__
     return f"{error.filename or 'the system'}: {error.strerror}"
@@ -179,5 +182,5 @@ def safe_repr(show: Callable[[object], str], value: object) -> str:
 
 
 def strip_addresses(text: str) -> str:
-    """Remove memory addresses from a text, and escape characters that UTF-8 lacks."""
+    """Remove memory addresses from a text, and escape characters that UTF-8 cannot encode."""
     return _ADDRESS.sub("", text).encode(errors="backslashreplace").decode()

@@ -1,7 +1,8 @@
 """Auction: the highest bid of each minute, and the winning bid of each auction.
 
-A bid counts if the auction is open at its event time, and the price reaches the reserve. Of equal
-prices the earliest bid wins. A bid that arrives after its auction has closed is ignored.
+A bid can win if the auction is open at the bid's event time, and the price reaches the reserve. Of
+equal prices the earliest bid wins. A bid is ignored if the watermark has reached the end of its
+auction.
 
     {"auction": "a-1", "at": 1700000000, "closes": 1700000600, "reserve": 100}   first file
     {"auction": "a-1", "at": 1700000005, "bidder": "ann", "price": 250}          second file
@@ -21,7 +22,7 @@ SECOND = 1_000_000
 
 
 class Auction(TypedDict):
-    """An auction, open from `at` until `closes`, in seconds; `reserve` is the lowest price."""
+    """An auction, open from `at` until `closes` (in seconds); `reserve`: lowest accepted price."""
 
     auction: str
     at: int
@@ -52,7 +53,7 @@ def valid(pair: tuple[Bid, Auction | None]) -> Iterator[Offer]:
 
 
 def better(one: Offer, other: Offer) -> Offer:
-    """Return the offer with the higher price, of equal ones the earlier."""
+    """Return the offer with the higher price; if prices are equal, the earlier one."""
     return max(one, other, key=lambda offer: (offer["price"], -offer["at"]))
 
 
@@ -66,7 +67,7 @@ def take(context: TimedContext, offer: Offer, best: ReducingState[Offer]) -> tup
 
 
 def close(context: TimedContext, timer: Timer, best: ReducingState[Offer]) -> Iterator[Offer]:
-    """Yield the best offer, and forget the auction."""
+    """Yield the best offer, and remove the state of the auction."""
     if winner := best.get():
         yield winner
     best.clear()

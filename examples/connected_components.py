@@ -1,7 +1,7 @@
 """Connected components: the group of each node of a graph, as links arrive.
 
-A group has the name of its smallest node. A new link joins two groups: each node of the one with
-the larger name learns the other name from a neighbour, and tells its own neighbours.
+A group has the name of its smallest node. A new link joins two groups: each node of the group with
+the larger name receives the smaller name from a neighbour, and sends it to its own neighbours.
 
     {"from": "a", "to": "b"}
 
@@ -21,21 +21,21 @@ Message = tuple[str, str, str | None]
 def join(
     context: Context, message: Message, neighbours: MapState[str, bool], group: ValueState[str]
 ) -> Iterator[tuple[str, str] | Again[Message]]:
-    """Join the group of a neighbour."""
-    node, neighbour, name = message
+    """Store a new neighbour, or join the group of a neighbour if its name is smaller."""
+    node, neighbour, theirs = message
     mine = group.get(node)
-    if name is None:
+    if theirs is None:
         neighbours[neighbour] = True
         yield Again((neighbour, node, mine))
-    elif name < mine:
-        group.set(name)
-        yield node, name
+    elif theirs < mine:
+        group.set(theirs)
+        yield node, theirs
         for other in neighbours:
-            yield Again((other, node, name))
+            yield Again((other, node, theirs))
 
 
 def ends(link: dict[str, str]) -> list[Message]:
-    """Return a message for each end of a link."""
+    """Return a message to each end of a link: the other end is a new neighbour."""
     return [(link["from"], link["to"], None), (link["to"], link["from"], None)]
 
 

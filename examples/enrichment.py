@@ -1,7 +1,7 @@
 """Enrichment: the price that a product had at the time of its order, from a table that changes.
 
 An order finds the newest row of its product that is at most 30 days old at the event time of the
-order. It waits until all rows up to this time have arrived.
+order. The order waits until all rows up to its event time have arrived.
 
     {"product": "p-1", "at": "2026-03-01T00:00:00Z", "name": "tea", "price": 300}   first file
     {"product": "p-1", "at": "2026-03-01T12:00:05Z", "pieces": 2}                   second file
@@ -15,7 +15,7 @@ from driftline import Flow
 
 
 class Product(TypedDict):
-    """A row of the table: from this time on, a product has this name and this price, in cents."""
+    """A row of the table: from time `at` on, a product has this name and this price, in cents."""
 
     product: str
     at: str

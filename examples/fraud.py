@@ -1,6 +1,6 @@
 """Fraud detection: a small payment tests a card, and a large one follows within a minute.
 
-Amounts are in cents.
+Amounts are in cents. Several small payments before a large one cause only one alert.
 
     {"card": "c-1", "at": 1700000000, "amount": 100}
 
@@ -15,7 +15,7 @@ SMALL, LARGE = 200, 50_000
 
 
 class Payment(TypedDict):
-    """A payment with a card; the time is in seconds."""
+    """A payment with a card; `at` is in seconds."""
 
     card: str
     at: int

@@ -1,6 +1,6 @@
-"""Join: match each payment with its order, at most 15 minutes later or 5 minutes before.
+"""Join: match each order with its payments, from 5 minutes before the order to 15 minutes after it.
 
-Orders and payments without a partner leave once their time has passed.
+Orders and payments without a partner go to the sink "unmatched" once no partner can arrive.
 
     {"order": "o-1", "at": "2026-03-01T12:00:05Z", "customer": "ann", "price": 500}   first file
     {"order": "o-1", "at": "2026-03-01T12:03:00Z", "amount": 200}                     second file
@@ -23,7 +23,7 @@ class Order(TypedDict):
 
 
 class Payment(TypedDict):
-    """A full or partial payment for an order, in cents."""
+    """A full or partial payment for an order; the amount is in cents."""
 
     order: str
     at: str

@@ -1,7 +1,7 @@
 """Page views: count the views of each user and minute; late views go to a sink of their own.
 
-A view that arrives at most 10 seconds after later ones is not late: the row of its minute contains
-it.
+A view is not late if its event time is at most 10 seconds before the largest one so far: the row of
+its minute contains it.
 
     {"user": "ann", "at": "2026-03-01T12:00:05Z", "page": "/"}
 

@@ -1,8 +1,8 @@
 """Sessions: group the visits of each user, split at gaps of more than half an hour.
 
-The field "at" is the event time, in seconds. A visit may arrive up to 15 minutes after later
-ones. A session leaves once the watermark has passed its end; at the end of the input the last
-sessions leave.
+The field "at" is the event time, in seconds. Visits may be out of order by up to 15 minutes. The
+flow emits a session once the watermark has passed its end. At the end of the input, it emits the
+remaining sessions.
 
     {"user": "ann", "at": 1700000000, "page": "/"}
 

@@ -1,7 +1,8 @@
 """Top k: the ten products that sold best in the last hour, each minute.
 
-The first windows sum the pieces of each product, on all nodes in parallel. The rows of a minute
-have the same end, so windows of one minute then bring the products of an hour together.
+Hopping windows of an hour sum the pieces of each product, on all nodes in parallel. Each row has
+the last microsecond of its hour as event time. So windows of one minute then collect the rows of
+all products with the same hour.
 
     {"product": "tea", "at": "2026-03-01T12:00:05Z", "pieces": 2}
 

@@ -1,4 +1,6 @@
-"""Inverted index: the flow of the paper's experiments (section VI-A), ready to run.
+"""Inverted index: a flow that is ready to run.
+
+The paper "Delivery, consistency, and determinism" uses it in its experiments (section VI-A).
 
 driftline run driftline.index --input articles.jsonl --output changes
 """

@@ -1,8 +1,8 @@
 """Agent of a cluster: runs the masters, nodes and fronts of flows on its host.
 
-The agent follows the submissions of its cluster, runs a `FlowRunner` for each flow that has
-processes on this host, and publishes a record of itself, with its problems. If an agent is killed,
-its processes end; the agent's next start restarts them.
+The agent watches the submissions of its cluster, and runs a `FlowRunner` for each flow that has
+processes on this host. It publishes a record of itself, which lists the flows that cannot run here.
+If an agent is killed, its processes end; the agent's next start restarts them.
 
 A flow is over once its registry has the outcome of its run. If a flow cannot run here now, for
 example because a module is missing, the agent retries it; other flows continue.
@@ -77,9 +77,9 @@ def record_of(
 
 
 class Registration:
-    """Registration of an agent in the tree.
+    """Registration of an agent in the tree: an ephemeral z-node with its record.
 
-    `record`: the agent's record without its problems; only the problems change.
+    `record`: the agent's record, without problems. `publish` adds these; no other field changes.
     """
 
     def __init__(self, tree: ZooKeeperTree, record: AgentRecord) -> None:
@@ -118,13 +118,13 @@ class Registration:
 
 
 CHECK_EVERY_S = 0.25
-"""Seconds between two checks of running flows and of signals."""
+"""Maximum seconds between two checks of running flows and of signals."""
 
 RETRY_AFTER_S = 10.0
 """Seconds until a flow that could not run is retried."""
 
 HEALTHY_AFTER_S = 10.0
-"""Seconds of running after which an earlier problem of a flow counts as over."""
+"""If a flow has run for this many seconds, its earlier problem counts as over."""
 
 
 class AgentConfig(Struct, frozen=True):
@@ -134,7 +134,7 @@ class AgentConfig(Struct, frozen=True):
     roles: tuple[AgentRole, ...]
     state: Path
     slots: int
-    """Capacity in nodes and fronts; masters take no slot."""
+    """Maximum number of nodes and fronts; masters take no slot."""
     network: TransportConfig = LOCAL
     session_s: float = SESSION_S
     """Timeout of ZooKeeper sessions, in seconds."""
@@ -175,7 +175,7 @@ def _set_process_name(record: logging.LogRecord) -> bool:
 
 
 class Agent:
-    """Running agent; `sockets`: an empty folder for the sockets of its processes."""
+    """Agent of this process; `sockets`: an empty folder for the sockets of its child processes."""
 
     def __init__(self, config: AgentConfig, tree: ZooKeeperTree, sockets: Path) -> None:
         """Raise NotPermitted or Unavailable for unusable keys or addresses."""
@@ -201,8 +201,8 @@ class Agent:
         self.status = AgentStatus(config.name, config.roles, config.slots)
         self._runners = self.status.runners
         self._ended_runs: set[str] = set()
-        """Tokens of runs that have an outcome, and whose processes here had time to end. The agent
-        does not start them again."""
+        """Tokens (`Submission.run`) of runs that are over, and whose runners have ended. The agent
+        does not start these runs again."""
         self._problems = self.status.problems
         """Flow -> why it could not run here."""
         self._unreadable: dict[str, str] = {}
@@ -211,12 +211,12 @@ class Agent:
         """Flow -> when to retry it (seconds, monotonic)."""
         self._runners_created = 0
         self._woken = Event()
-        """Set when the tree or a runner has changed, to wake the loop."""
+        """Set when the tree has changed or a runner needs attention: wakes the loop."""
         self._outage = FailureLog("cluster-unavailable")
-        """Logs that the tree cannot be read."""
+        """Log of failures to read the tree."""
 
     def run(self, signals: Signals) -> None:
-        """Run until a signal is noted. Raises Unavailable, InUse."""
+        """Run until `signals` has a stop signal. Raises Unavailable, InUse."""
         try:
             self._run(signals)
         except InUse:
@@ -246,7 +246,7 @@ class Agent:
         log.info(text, config.name, signals.stop_signal.name, extra=fields)
 
     def close(self) -> None:
-        """End all processes of this agent."""
+        """End all processes of this agent, and remove its record from the tree."""
         for runner in self._runners.values():
             runner.stop_requested.set()
         for runner in self._runners.values():
@@ -254,7 +254,10 @@ class Agent:
         self._registration.end()
 
     def _reconcile(self, now: float) -> None:
-        """Read the submissions, and start or end flows accordingly."""
+        """Read the submissions, and start or end flows accordingly.
+
+        Raises InUse if another agent has taken this agent's name.
+        """
         config = self._config
         try:
             self._tree.restore_ephemerals()
@@ -268,7 +271,7 @@ class Agent:
         except Disconnected as error:  # already logged by the client; running processes continue
             self.status.unreachable_reason = str(error)
             return
-        except (Unavailable, StateMismatch) as error:  # a record may be of a later version
+        except (Unavailable, StateMismatch) as error:
             self.status.unreachable_reason = str(error)
             self._outage.record_failure(now, f"{error}; running processes continue; retrying")
             return
@@ -291,10 +294,11 @@ class Agent:
     def _read_registries(
         self, submissions: Sequence[Submission], damaged: dict[str, str]
     ) -> dict[str, ClusterState]:
-        """Return the contents of the flows' registries that are readable, by flow.
+        """Return the contents of each readable registry, by flow.
 
-        `damaged`: flow -> reason; contains the flows with a damaged submission. This function adds
-        those with a damaged registry, and logs the new ones. Raises Unavailable.
+        `damaged`: flow -> reason. It contains the flows with a damaged submission. This function
+        adds those with a damaged registry, keeps the dictionary as `_unreadable`, and logs the
+        flows that are new in it. Raises Unavailable.
         """
         states: dict[str, ClusterState] = {}
         previously_unreadable, self._unreadable = self._unreadable, damaged
@@ -309,7 +313,7 @@ class Agent:
         return states
 
     def _reconcile_flow(self, submission: Submission, state: ClusterState, now: float) -> None:
-        """Start, update or end a flow as its submission demands."""
+        """Start, update or end a flow's runner, as its submission and registry demand."""
         runner = self._runners.get(submission.name)
         is_over = has_ended(state, submission)
         if runner is not None and runner.submission.run != submission.run:
@@ -423,6 +427,6 @@ class Agent:
             log.warning("flow %s: %s", submission.name, error)
 
     def _publish_record(self) -> None:
-        """Update this agent's record in the tree if it changed."""
+        """Write this agent's record to the tree if it has changed. Raises InUse, Unavailable."""
         problems = self._problems | self._unreadable
         self._registration.publish(tuple(problems.items()))

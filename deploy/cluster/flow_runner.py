@@ -1,9 +1,10 @@
 """Runner of one flow's processes on one host, in a thread of an agent.
 
-Takes: the submission, the names of its processes on this host, and flags that the agent sets.
-Gives: how the flow ended here. Like the command of a local run, the thread contains the supervisor
-of the processes and the `StatusPoller` that the supervisor uses. It also contains the guide, which
-sends the processes the master's address.
+The agent passes the submission and the names of the flow's processes on this host. While the thread
+runs, the agent sets flags; when it has ended, the agent reads from the runner's attributes how the
+flow ended here. Like the command of a local run, the thread contains the supervisor of the
+processes and the `StatusPoller` that the supervisor uses. It also contains the guide, which sends
+the processes the master's address.
 """
 
 from __future__ import annotations
@@ -36,14 +37,17 @@ from driftline.engine.wire.role import DurableJob
 
 
 class HostResources(Struct, frozen=True):
-    """Resources of an agent's host for flows."""
+    """Settings of an agent that apply to all its flows."""
 
     agent: str
+    """Name of the agent."""
     state: Path
+    """State directory of the agent; it contains a directory for each flow."""
     sockets: Path
+    """Folder in which each runner creates a folder for sockets."""
     network: TransportConfig = LOCAL
     session_s: float = SESSION_S
-    """Timeout of the ZooKeeper sessions of the flows' masters, in seconds."""
+    """Timeout of the ZooKeeper sessions of the flows' masters and fronts, in seconds."""
     log_level: int = 0
     metrics: str = ""
     """Metrics address of the agent's processes, each at a free port: `HOST:0`; "": none."""
@@ -52,7 +56,9 @@ class HostResources(Struct, frozen=True):
 def process_config(
     submission: Submission, layout: Layout, host: HostResources, tree: ZooKeeperTree, sockets: Path
 ) -> ProcessConfig:
-    """Return the configuration of a flow's processes. `sockets`: the folder to create for sockets.
+    """Return the configuration of a flow's processes on this host.
+
+    `sockets`: a folder for their sockets, which this function creates if it does not exist.
 
     Raises Unavailable or StateMismatch if the flow's wheel cannot be fetched.
     """
@@ -100,7 +106,10 @@ def process_config(
 
 
 class FlowGuide:
-    """Guide of a flow in a runtime of this process, and the queue of masters that it queries."""
+    """Guide of a flow, and the queue of masters in which it finds the leader.
+
+    `runtime`: the runtime to which the guide is added; `inbox`: the address at which it listens.
+    """
 
     def __init__(self, tree: ZooKeeperTree, flow: str, runtime: Runtime, inbox: str) -> None:
         self.guide = Guide()
@@ -119,13 +128,13 @@ class FlowGuide:
 
 
 PROCESS_MODULE = "driftline.deploy.cluster.front"
-"""Module that the processes of a flow run: `deploy.runtime.process`, extended by fronts."""
+"""Module that the processes of a flow run: `deploy.runtime.process`, and fronts as well."""
 
 FLOW_THREAD = "flow "
 """Prefix of the names of flow threads."""
 
 EXIT_TIMEOUT_S = 5.0
-"""Seconds that processes may take to end once the flow is over."""
+"""Once the flow is over, the runner waits this many seconds for its processes to exit."""
 
 
 class FlowRunner(threading.Thread):
@@ -143,8 +152,9 @@ class FlowRunner(threading.Thread):
     ) -> None:
         """Create the thread; it is not started.
 
-        `number`: unique among the flow runners of this agent; `on_all_ended`: called repeatedly
-        while all processes have ended and the flow is not over, so that the agent checks why.
+        `number`: unique among the flow runners of this agent. `on_all_ended`: called repeatedly if
+        all processes have ended although the flow is not known to be over, so that the agent reads
+        the registry.
         """
         super().__init__(name=f"{FLOW_THREAD}{submission.name}", daemon=True)
         self.submission = submission
@@ -154,20 +164,21 @@ class FlowRunner(threading.Thread):
         self.stop_requested = threading.Event()
         """Set by the agent to end the processes at once."""
         self.flow_ended = False
-        """Set by the agent: whether the registry has an outcome; the processes should end soon."""
+        """Set by the agent: whether the registry has the run's outcome; the processes should end
+        within EXIT_TIMEOUT_S."""
         self.rescale_failed = False
-        """Whether the flow keeps its nodes because a node of the next layout does not start
+        """Whether a rescaling was given up because a node of the next layout does not start
         here."""
         self.is_done = False
-        """Whether the flow is over and its processes had time to end."""
+        """Whether the flow is over, and its processes have ended or EXIT_TIMEOUT_S has passed."""
         self.transient_error = ""
-        """Why the flow does not run here until the agent starts it again; "" if it runs."""
+        """Why the thread ended, if the agent is to retry the flow; else ""."""
         self.fatal_error = ""
-        """Why the flow cannot continue at all; "" if it can."""
+        """Why the flow has failed: a retry would not help; "" if it has not."""
         self.created_at = monotonic()
         """Time of creation (seconds, monotonic)."""
         self.cluster: LocalCluster | None = None
-        """The processes, once started. Other threads may read their names here."""
+        """The supervisor of the processes, once they run. Other threads may read its names."""
         self.sockets = str(host.sockets / str(number))
         """Folder of the sockets of the processes."""
         self._names = list(names)
@@ -177,7 +188,7 @@ class FlowRunner(threading.Thread):
         self._tree = tree
 
     def run(self) -> None:
-        """Run until the flow is over or the agent sets `stop_requested`."""
+        """Run until the flow is over, the agent sets `stop_requested`, or an error occurs."""
         try:
             with ExitStack() as stack:
                 self._run(stack)
@@ -256,5 +267,5 @@ class FlowRunner(threading.Thread):
                 self._on_all_ended()
 
     def _is_placed_here(self, node: str) -> bool:
-        """Return whether a node is to run here."""
+        """Return whether the submission assigns a node to this agent."""
         return self.submission.agent_of(int(node.removeprefix("node-"))) == self._host.agent

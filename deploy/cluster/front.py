@@ -1,9 +1,9 @@
-"""Process of a front: ``python -m driftline.deploy.cluster.front CONFIG``.
+"""Process of a flow in a cluster: ``python -m driftline.deploy.cluster.front CONFIG``.
 
-CONFIG is the JSON form of `ProcessConfig`. The front reads one input of a flow. The state directory
-on its host contains its input log or, for files, the fingerprint of the records read. The front
-starts at the last snapshot in the registry, if there is one. Exit statuses are those of
-`deploy.runtime.process`.
+CONFIG is the JSON form of `ProcessConfig`. This module adds fronts to `deploy.runtime.process`,
+which runs the other roles; the exit statuses are the same. A front reads one input of the flow. The
+state directory on its host contains its input log or, for files, the fingerprint of the records
+read. The front starts at the last snapshot in the registry, if there is one.
 """
 
 from __future__ import annotations
@@ -117,7 +117,11 @@ def run_front(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
 def _check_initial_state(
     config: ProcessConfig, flow_plan: Plan, number: int, source: Source | RetainedSource
 ) -> None:
-    """Compare the input with the savepoint that the flow begins from. Raises StateMismatch."""
+    """Compare the input with the savepoint that the flow begins from.
+
+    Raises StateMismatch if the flow would skip new records, or if they would be late; InputError,
+    SnapshotDamaged, Unavailable.
+    """
     flow = flow_plan.flow
     fitted = open_with_retry(config, lambda: config.initial_state.fitted(flow))
     name = flow.sources[number].name

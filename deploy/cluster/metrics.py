@@ -1,8 +1,8 @@
 """Metrics of an agent, and the addresses at which its processes serve theirs.
 
-The agent's loop sets an `AgentStatus`, from which the endpoint reads samples, the agent's health,
-and scrape targets for Prometheus. The agent serves at the configured port, and each of its
-processes at a free port of the same host.
+The agent's loop updates an `AgentStatus`. From it the endpoint reads samples, the agent's health,
+and scrape targets for Prometheus. The agent serves its metrics at the configured port, and each of
+its processes at a free port of the same host.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ AGENT = "agent"
 """Name of an agent's own process, as in its log lines."""
 
 HANGS_AFTER_S = 60.0
-"""Seconds without a turn of its loop after which an agent counts as hanging.
+"""If an agent's loop has begun no turn for this many seconds, the agent counts as hanging.
 
-A turn may wait for ZooKeeper.
+The limit is high because a turn may wait for ZooKeeper.
 """
 
 
@@ -37,7 +37,7 @@ class AgentStatus(Struct):
     roles: tuple[AgentRole, ...]
     slots: int
     turned_at: float = field(default_factory=monotonic)
-    """When the agent's loop last turned (seconds, monotonic)."""
+    """When the agent's loop last began a turn (seconds, monotonic)."""
     unreachable_reason: str = "it has not seen the cluster yet"
     """Why the agent could not read the tree; "" if it could."""
     runners: dict[str, FlowRunner] = field(default_factory=dict)
@@ -55,7 +55,7 @@ class AgentStatus(Struct):
         return self.unreachable_reason
 
     def samples(self) -> Iterator[tuple[str, Sample]]:
-        """Yield the agent's samples as (flow, sample); "" for no flow."""
+        """Yield (flow, sample) pairs; flow "": the sample is about the agent itself."""
         yield "", ("driftline_process_info", (AGENT, our_version()), 1)
         yield "", ("driftline_agent_info", (self.name, ",".join(self.roles)), 1)
         yield "", ("driftline_agent_reaches_cluster", (), not self.unreachable_reason)
@@ -72,7 +72,10 @@ class AgentStatus(Struct):
                 yield from ((flow, sample) for sample in restarts(cluster))
 
     def targets(self, host: str, port: int) -> list[dict[str, object]]:
-        """Return the scrape targets of the agent and its processes; `host`: its address."""
+        """Return the scrape targets of the agent and its processes.
+
+        `host`, `port`: the address at which the agent serves its metrics.
+        """
         endpoints = [("", AGENT, port)]
         for flow, runner in self.runners.copy().items():
             for name in runner.cluster.pids if runner.cluster is not None else ():
@@ -90,7 +93,10 @@ class AgentStatus(Struct):
 
 
 def serve_agent(address: str, status: AgentStatus) -> AbstractContextManager[object]:
-    """Serve the metrics of an agent at `HOST:PORT`; "": not at all. Raises FlowError."""
+    """Return a context in which the metrics of an agent are served. Raises FlowError.
+
+    `address`: `HOST:PORT`; "": serve no metrics.
+    """
     if not address:
         return nullcontext()
     from driftline.deploy.runtime.metrics.serving import serving
@@ -100,7 +106,10 @@ def serve_agent(address: str, status: AgentStatus) -> AbstractContextManager[obj
 
 
 def process_metrics_address(address: str) -> str:
-    """Return the metrics address for the processes of an agent with this one; "": none."""
+    """Return the metrics address of an agent's processes: the agent's host, and any free port.
+
+    `address`: the agent's; "": no metrics, and the result is "", too.
+    """
     if not address:
         return ""
     host, _, _ = address.rpartition(":")

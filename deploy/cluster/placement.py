@@ -1,10 +1,12 @@
-"""Placement of a flow's processes at agents, also for another number of nodes (rescaling).
+"""Placement of a flow's processes: chooses their agents, at submission and for a rescaling.
 
-The master makes the next layout (`coordinator.rescaling`). Before a request goes to the master,
-this module assigns numbers and agents to the next nodes; an agent starts the nodes of the master's
-layout that are assigned to it. Each request uses new node numbers. Therefore a node never moves to
-another agent, even if the master commits the layout of an earlier request at the same moment, and
-the master knows which of two requests is later.
+A request to rescale is written to the submission, with numbers and agents for the next nodes. Then
+agents forward it to the master, which makes the next layout (`coordinator.rescaling`), and each
+agent starts those nodes of the layout that are assigned to it.
+
+Each request uses new node numbers. Therefore a node never moves to another agent, even if the
+master commits the layout of an earlier request at the same moment. The numbers also show the master
+which of two requests is later.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ TakenSlots = Mapping[str, Counter[str]]
 
 
 def used_slots(tree: ZooKeeperTree, excluding: str = "") -> dict[str, Counter[str]]:
-    """Return the slots that flows take, except flows that are over and flow `excluding`.
+    """Return the slots that active flows take, without flow `excluding`.
 
     Includes the slots of nodes that a requested rescaling will add. Raises Unavailable.
     """
@@ -51,9 +53,10 @@ def used_slots(tree: ZooKeeperTree, excluding: str = "") -> dict[str, Counter[st
 def choose_agents(
     alive: Sequence[AgentRecord], role: AgentRole, count: int, taken: TakenSlots
 ) -> list[str]:
-    """Choose agents for `count` processes, evenly; in a tie, the agent with the most free slots.
+    """Spread `count` processes of a role evenly over agents. Return the agent of each process.
 
-    `taken`: slots in use. Raises Unavailable if there are too few slots.
+    In a tie, prefer the agent with the most free slots. `taken`: slots in use. Raises Unavailable
+    if there are too few free slots.
     """
     fitting = [agent for agent in alive if role in agent.roles and agent.slots]
     used = sum(taken.values(), Counter[str]())
@@ -68,8 +71,8 @@ def choose_agents(
             raise Unavailable(
                 f"{count} {role} process{'es' * (count > 1)} needed, and there are "
                 f"{counted(slots, 'slot')} at {counted(len(fitting), 'agent')}, of which "
-                f"{_by_flow(taken, fitting)}: start another `driftline agent`, or one with more "
-                "--slots"
+                f"{_describe_taken(taken, fitting)}: start another `driftline agent`, or one with "
+                "more --slots"
             )
         name = min(candidates, key=lambda name: (chosen.count(name), -free[name], name))
         free[name] -= 1
@@ -77,8 +80,8 @@ def choose_agents(
     return chosen
 
 
-def _by_flow(taken: TakenSlots, fitting: Sequence[AgentRecord]) -> str:
-    """Describe how many slots of these agents are taken, and by which flows."""
+def _describe_taken(taken: TakenSlots, fitting: Sequence[AgentRecord]) -> str:
+    """Return a text that says how many slots of these agents are taken, and by which flows."""
     counts = {flow: sum(slots[agent.name] for agent in fitting) for flow, slots in taken.items()}
     total = sum(counts.values())
     flows = ", ".join(f"{flow} ({count})" for flow, count in counts.items() if count)
@@ -86,11 +89,11 @@ def _by_flow(taken: TakenSlots, fitting: Sequence[AgentRecord]) -> str:
 
 
 def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
-    """Request another number of nodes of a flow. Return its submission with the nodes' agents.
+    """Request another number of nodes for a flow. Return its submission with the nodes' agents.
 
-    Raises FlowError if its policy or its number of key groups does not allow that; StateMismatch if
-    the flow is over, is being rescaled, or was submitted again; Unavailable if there are too few
-    slots.
+    Raises FlowError if its policy or its number of key groups does not allow that number;
+    StateMismatch if the flow is over, is being rescaled to a third number, or was submitted again;
+    Unavailable if there is no such flow, or if there are too few slots.
     """
     submission = submission_of(tree, name)
     check_rescalable(name, POLICIES[submission.policy])
@@ -118,9 +121,10 @@ def rescale(tree: ZooKeeperTree, name: str, nodes: int) -> Submission:
 
 
 def cancel_rescale(tree: ZooKeeperTree, submission: Submission) -> Submission:
-    """Withdraw a submission's request for other nodes, unless there is a later one.
+    """Withdraw a submission's request to rescale, unless a later request has replaced it.
 
-    Raises RunReplaced if the flow was submitted again.
+    Return the latest submission. Raises RunReplaced if the flow was submitted again; Unavailable,
+    StateMismatch.
     """
 
     def with_current_nodes(latest: Submission) -> Submission:
@@ -135,10 +139,11 @@ def cancel_rescale(tree: ZooKeeperTree, submission: Submission) -> Submission:
 def with_desired_nodes(
     tree: ZooKeeperTree, submission: Submission, state: ClusterState, nodes: int
 ) -> Submission:
-    """Return a submission that requests `nodes` nodes, with their agents. Raises Unavailable.
+    """Return the submission with a request for `nodes` nodes, and with agents for them.
 
-    If the number does not change, new node numbers are assigned to the current agents: the master
-    may switch to the nodes of an earlier request before it learns of the withdrawal.
+    If this is the current number, an earlier request is withdrawn. Even then the current agents get
+    new node numbers, as the master may switch to the nodes of the earlier request before it learns
+    of the withdrawal. Raises Unavailable if there are too few slots.
     """
     layout = submission.current_layout(state)
     if nodes == len(layout):
@@ -157,10 +162,13 @@ def with_desired_nodes(
 
 
 def check_rescalable(name: str, policy: Policy) -> None:
-    """Raise FlowError if a flow with this policy cannot change its number of nodes."""
+    """Raise FlowError if a flow with this policy cannot change its number of nodes.
+
+    `name`: the flow's.
+    """
     if not policy.can_rescale:
         raise FlowError(
             f"flow {name!r} runs with {policy.name}, and keeps its number of nodes: only "
-            "exactly-once can change it, as its state and its outputs are cut at one place in the "
+            "exactly-once allows a change, as it can cut state and outputs at one point in the "
             "order of all records"
         )

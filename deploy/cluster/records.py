@@ -28,7 +28,7 @@ _Record = TypeVar("_Record", "AgentRecord", "Submission")
 
 
 class AgentRole(StrEnum):
-    """A role of an agent: the kind of process that it runs."""
+    """A kind of process that an agent may run."""
 
     MASTER = "master"
     NODE = "node"
@@ -36,7 +36,7 @@ class AgentRole(StrEnum):
 
 
 class DesiredState(StrEnum):
-    """Desired state of a flow."""
+    """Desired state of a flow: run, end after a drain (STOP), or end at once (CANCEL)."""
 
     RUN = "run"
     STOP = "stop"
@@ -44,13 +44,13 @@ class DesiredState(StrEnum):
 
 
 class AgentRecord(Struct, frozen=True):
-    """A live agent."""
+    """Record of a live agent."""
 
     name: str
     roles: tuple[AgentRole, ...]
     host: str
     slots: int
-    """Capacity in nodes and fronts; masters take no slot."""
+    """Maximum number of nodes and fronts; masters take no slot."""
     pid: int = 0
     problems: tuple[tuple[str, str], ...] = ()
     """(flow, why it cannot run here)"""
@@ -70,11 +70,11 @@ class AgentRecord(Struct, frozen=True):
 
 
 class Submission(Struct, frozen=True):
-    """A submitted flow.
+    """A submitted flow, with its options.
 
-    `flow`: the module or file that nodes import; `identity`, `code`, `lineage`, `session`, `run`:
-    see `ProcessConfig`; `output`: a directory on each host of a node, or the address of a sink; ""
-    if there is a `consumer`; `groups`: number of key groups.
+    `flow`: the module or file that all its processes import. `identity`, `code`, `lineage`,
+    `session`, `run`: see `ProcessConfig`. `output`: the address of a sink, or the path of a
+    directory on the host of each node; "" if there is a `consumer`. `groups`: number of key groups.
     """
 
     name: str
@@ -83,9 +83,9 @@ class Submission(Struct, frozen=True):
     initial_nodes: _Positive
     """Number of nodes at the first submission."""
     node_agents: tuple[str, ...]
-    """Agent of each node, by number, including past and future nodes: the tuple only grows."""
+    """Agent of each past, current and future node, by its number: the tuple only grows."""
     front_agents: tuple[str, ...]
-    """Agent of each front."""
+    """Agent of each front, by the number of its source."""
     policy: str
     ordering: str
     snapshot_interval_s: float
@@ -103,9 +103,9 @@ class Submission(Struct, frozen=True):
     initial_state: InitialState = EMPTY_STATE
     desired_state: DesiredState = DesiredState.RUN
     desired_nodes: int = 0
-    """Desired number of nodes; 0: no change."""
+    """Number of nodes that the last request to rescale asked for; 0: there was no request."""
     first_desired_node: int = 0
-    """Number of the first node of the last request for nodes."""
+    """Number of the first node that belongs to the last request to rescale."""
     consumer: str = ""
     """Address of the service that consumes all outputs; "": each node opens `output`."""
 
@@ -123,11 +123,11 @@ class Submission(Struct, frozen=True):
         return _decoded(data, Submission, "submission")
 
     def current_layout(self, state: ClusterState | None) -> Layout:
-        """Return the current nodes by number; `state`: the contents of the registry."""
+        """Return the numbers of the current nodes; `state`: the contents of the registry."""
         return (state.layout if state is not None else ()) or tuple(range(self.initial_nodes))
 
     def next_layout(self, layout: Layout) -> range:
-        """Return the nodes that are to replace those of a layout, by number."""
+        """Return the numbers of the nodes that are to replace those of a layout."""
         return range(max(self.first_desired_node, max(layout) + 1), len(self.node_agents))
 
     def agent_of(self, node: int) -> str:
@@ -135,7 +135,10 @@ class Submission(Struct, frozen=True):
         return self.node_agents[node] if node < len(self.node_agents) else ""
 
     def processes_of(self, agent: str, roles: Collection[AgentRole], layout: Layout) -> list[str]:
-        """Return the processes that an agent with these roles runs for the flow in a layout."""
+        """Return the names of the processes that an agent runs for the flow in this layout.
+
+        `roles`: the agent's.
+        """
         masters = ["master"] if AgentRole.MASTER in roles else []
         nodes = node_names(number for number in layout if self.agent_of(number) == agent)
         fronts = [f"front-{i}" for i, name in enumerate(self.front_agents) if name == agent]

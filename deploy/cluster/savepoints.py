@@ -1,9 +1,9 @@
 """Savepoints of running flows: write a flow's last snapshot as a directory of files.
 
-Takes `StatusReport` (master: contains the addresses of nodes), `Parts`, `Slice` and `NoParts`
-(nodes). Gives `AskReport`, `AskParts` and `AskSlice`: nodes of a next layout read a snapshot in the
-same way (`deploy.node.state_transfer`). The flow continues meanwhile. If a snapshot is removed
-while it is being read, the newest one is read instead.
+The reader asks the master for the addresses of the nodes (`AskReport`, answered by `StatusReport`).
+Then it reads the part of each node, as nodes of a next layout do (`deploy.node.state_transfer`): it
+sends `AskParts` and `AskSlice`, and gets `Parts`, `Slice` or `NoParts`. The flow continues
+meanwhile. If nodes remove the snapshot while it is being read, `save` reads the newest one instead.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from driftline.engine.wire.kinds import MASTER, POLLER
 from driftline.engine.wire.messages import AskParts, Message, NoParts, Parts, Slice
 
 ANSWER_TIMEOUT_S = 10.0
-"""Maximum seconds without a message from the flow."""
+"""If no message arrives from the flow for this many seconds, `save` gives up."""
 
 ATTEMPTS_MAX = 5
 """Attempts to read a snapshot: a newer one may replace it meanwhile."""
@@ -56,9 +56,9 @@ def save(
 ) -> Savepoint:
     """Write the last snapshot of a running flow into a new directory.
 
-    `flow`: the flow as loaded here; `sockets`: an empty folder. Raises Unavailable if the flow does
-    not run or does not answer; StateMismatch if its policy takes no snapshots that can be exported;
-    SnapshotDamaged.
+    `flow`: the flow as loaded here; `sockets`: an empty folder for sockets. Raises Unavailable if
+    the flow does not run, has no snapshot yet, or does not answer; StateMismatch if its policy
+    takes no snapshots that can be exported, or if `output` is not empty; SnapshotDamaged.
     """
     submission = submission_of(tree, name)
     if POLICIES[submission.policy].cut is not SnapshotCut.LABEL:
@@ -116,7 +116,10 @@ class SnapshotReader(StatusPoller):
     def read(
         self, runtime: Runtime, record: SnapshotRecord, nodes: list[str]
     ) -> dict[str, list[bytes]]:
-        """Return the segments of each node. Raises SnapshotDamaged, Unavailable."""
+        """Read the snapshot `record` from these nodes. Return node -> the segments of its part.
+
+        Raises SnapshotDamaged if a node cannot send its part, Unavailable.
+        """
         self.ask()
         self._await(runtime, lambda: [] if MASTER in self.reports else ["the master"])
         self._await(runtime, lambda: [node for node in nodes if node not in self.addresses])
@@ -160,7 +163,8 @@ class SnapshotReader(StatusPoller):
 
 
 def _check_agents_alive(submission: Submission, state: ClusterState, alive: set[str]) -> None:
-    """Raise Unavailable if the agent of a node is not alive: its host has a part of the state."""
+    """Raise Unavailable if the agent of a current node is not alive: its host stores the node's
+    part of the state. `alive`: the names of live agents."""
     layout = submission.current_layout(state)
     for number, name in zip(layout, node_names(layout), strict=True):
         if (agent := submission.agent_of(number)) not in alive:
@@ -171,7 +175,11 @@ def _check_agents_alive(submission: Submission, state: ClusterState, alive: set[
 
 
 def _read_running_state(tree: ZooKeeperTree, submission: Submission) -> ClusterState:
-    """Return the registry contents of a running flow with a snapshot, else raise Unavailable."""
+    """Return the registry contents of a running flow.
+
+    Raises Unavailable if the flow is over or has no snapshot yet; StateMismatch if the registry is
+    damaged.
+    """
     state = registry_of(tree, submission.name)
     if has_ended(state, submission):
         raise Unavailable(

@@ -1,7 +1,7 @@
-"""Status of a cluster: its agents, its flows, and the status of each flow.
+"""Status of a cluster: its agents and its flows.
 
-Most of it is in the tree. Progress and obstacles of a flow come from its master, and figures of its
-members from its nodes and fronts, if they answer.
+Most of it is read from ZooKeeper. A flow's master reports progress and obstacles, and its nodes and
+fronts report their figures, if they answer.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ ANSWER_TIMEOUT_S = 2.0
 """Seconds that masters, nodes and fronts may take to answer."""
 
 REQUEST_REPEAT_S = 0.5
-"""Seconds until a request is repeated: its answer may go to another command that polls, too."""
+"""Seconds until requests are repeated. An answer may go to another `driftline status` that runs at
+the same time, as the pollers of both have the same role name."""
 
 
 class MemberStatus(Struct, frozen=True):
@@ -61,7 +62,7 @@ class FlowStatus(Struct, frozen=True):
     name: str
     flow: str
     state: str
-    """For people: running, nodes load a snapshot, complete, failed: ..."""
+    """For people, for example "running", "complete" or "failed: ..."."""
     over: bool
     policy: str
     nodes: tuple[MemberStatus, ...]
@@ -70,18 +71,21 @@ class FlowStatus(Struct, frozen=True):
     incarnation: int
     recoveries: int
     frontier: int | None
-    """All outputs below this time are delivered; None if unknown, or if all outputs are."""
+    """All outputs below this time are delivered; None if it is unknown, if all outputs of the flow
+    are delivered, or if the flow is over."""
     lag_s: float | None
-    """Age of the oldest undelivered record; None unless all fronts report it."""
+    """Age of the oldest record whose outputs are not delivered; None if the flow is over, or if a
+    front does not report it."""
     last_snapshot: dict[str, int] | None
     snapshot_age_s: float | None
-    """Age of the last snapshot; None if there is none, or if another master took it."""
+    """Age of the last snapshot; None if the leading master does not answer or has taken none, or if
+    the flow is over."""
     waits_for: str
-    """What the flow waits for inside itself; "" if unknown."""
+    """What the flow waits for, apart from `obstacles`; "" if unknown."""
     held_back: tuple[str, ...]
-    """Members that take no input at the moment, with the reason, for people."""
+    """Texts that name the members which take no input at the moment, with the reason."""
     obstacles: tuple[str, ...]
-    """What the flow waits for outside itself: disks, consumers."""
+    """External causes for which the flow waits, such as full disks or unreachable consumers."""
     rescaling: str
     """Progress of a rescaling; "" without one."""
     refused: str
@@ -90,7 +94,7 @@ class FlowStatus(Struct, frozen=True):
     problems: tuple[str, ...]
     """Why the flow cannot run, for people: see `find_problems`."""
     event_time: EventTimeStatus | None
-    """Watermarks; None if the flow has no event times, or no node runs."""
+    """Watermarks; None if the flow is over, has no event times, or no node reports them."""
 
     def as_json(self) -> dict[str, object]:
         """Return the fields of `--json`, without `event_time` if it is None."""
@@ -126,9 +130,11 @@ def status_of(
     only: str = "",
     answer_s: float = ANSWER_TIMEOUT_S,
 ) -> ClusterStatus:
-    """Return the status of a cluster; `only`: one flow; "": all; `sockets`: an empty folder.
+    """Return the status of a cluster.
 
-    Raises Unavailable, StateMismatch.
+    `sockets`: an empty folder for sockets of this command; `only`: the one flow to include; "":
+    all; `answer_s`: how long to wait for reports of each flow. Raises Unavailable, also if there is
+    no flow `only`; NotPermitted.
     """
     alive = list_agents(tree)
     unasked_reason = key_mismatch(network, alive)
@@ -151,7 +157,10 @@ def status_of(
 
 
 def _state_of(tree: ZooKeeperTree, submission: Submission) -> tuple[ClusterState | None, str]:
-    """Return the contents of a flow's registry, or what is wrong with it. Raises Unavailable."""
+    """Return (contents of a flow's registry, ""), or (None, what is wrong with it).
+
+    Raises Unavailable.
+    """
     try:
         return registry_of(tree, submission.name), ""
     except StateMismatch as error:
@@ -178,7 +187,7 @@ def flow_status(
     frontier = None if over or frontier is None or frontier >= INFINITY else frontier
     age_ms = None if over else figures.get("snapshot_age_ms")
     snapshot = state.snapshots[0] if state is not None and state.snapshots else None
-    if frontier is not None and snapshot is not None:  # a recovering master may report less
+    if frontier is not None and snapshot is not None:  # a recovering master may report a lower one
         frontier = max(frontier, snapshot.time)
     absent = "over" if over else "not asked" if unasked_reason else "silent"
     return FlowStatus(
@@ -246,7 +255,7 @@ def _describe_state(
 
 
 def _waits_for(master: StatusReport) -> str:
-    """Return what a flow waits for, without obstacles and state, which are separate fields."""
+    """Return what a flow waits for, without the obstacles and the state: these are other fields."""
     text = master.waits_for
     for prefix in (*master.obstacles, master.state):
         text = text.removeprefix(prefix).removeprefix("; ")
@@ -277,7 +286,7 @@ def _paused_members(reports: Mapping[str, StatusReport]) -> Iterator[str]:
     for name, report in sorted(reports.items()):
         figures = dict(report.figures)
         if figures.get("held_back"):
-            if figures.get("waiting_bytes"):  # a snapshot may wait for the consumer, too
+            if figures.get("waiting_bytes"):  # checked first: a slow consumer delays snapshots, too
                 size = format_size(figures["waiting_bytes"])
                 yield f"{name} takes no input: its consumer is slow, {size} wait for it"
             else:
@@ -333,7 +342,7 @@ def request_reports(
         give_up_at, asked_count, repeat_at = monotonic() + answer_s, 0, 0.0
         while (now := monotonic()) < give_up_at:
             if len(poller.addresses) > asked_count or now >= repeat_at:
-                asked_count = len(poller.addresses)  # at first the master; its answer names others
+                asked_count = len(poller.addresses)  # first only the master; its answer adds others
                 repeat_at = now + REQUEST_REPEAT_S
                 poller.ask()
             runtime.step(wait_s=0.02)
@@ -343,9 +352,10 @@ def request_reports(
 
 
 def key_mismatch(network: TransportConfig, alive: Sequence[AgentRecord]) -> str:
-    """Return why processes of a cluster would not answer over this network; "" if they would.
+    """Return why the processes of a cluster would not answer this command; "" if they would.
 
-    Raises NotPermitted, Unavailable for keys that cannot be used.
+    `network`: the command's transport options. Raises NotPermitted or Unavailable if its keys
+    cannot be used.
     """
     with_keys = [agent.name for agent in alive if agent.public]
     if not with_keys:

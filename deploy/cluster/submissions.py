@@ -1,12 +1,13 @@
-"""Submissions and agents in a cluster's tree: functions that read, change, end and remove flows.
+"""Functions that list agents, and read, change, end and remove submitted flows in a cluster's tree.
 
-The registry of a flow contains its outcome. A command that ends a flow without its master replaces
-the version of the registry that it read, with the next epoch. The registry then rejects the
-master's next write: the master ends, and a later master finds the outcome.
+The registry of a flow contains its outcome. A command can end a flow without its master: it writes
+the outcome and the next epoch to the registry, if this has not changed since the command read it.
+The registry then rejects the master's next write. So the master ends, and a later one finds the
+outcome.
 
-Removal deletes a flow that is over from the tree in one step, provided that its records have not
-changed since the flow was found to be over. Therefore, of a concurrent submission and removal, one
-is rejected. The flow's files stay on the hosts.
+`remove` deletes a flow that is over from the tree in one transaction, which fails if a record of
+the flow has changed since the check that it is over. Therefore, of a concurrent submission and
+removal, one is rejected. The flow's files stay on the hosts.
 """
 
 from __future__ import annotations
@@ -32,22 +33,23 @@ from driftline.engine.events import event_fields, log
 from driftline.engine.texts import did_you_mean
 
 ATTEMPTS_MAX = 20
-"""Attempts of a write: a master may write at the same moment, once for each snapshot."""
+"""Maximum attempts of a write: it conflicts if the master writes the registry at the same moment,
+as it does for each snapshot."""
 
 CANCELLED = "Cancelled"
-"""Error of the outcome of a cancelled flow."""
+"""`RunOutcome.error` of a cancelled flow."""
 
 
 _Result = TypeVar("_Result")
 
 
 class RunReplaced(StateMismatch):
-    """The run that a command is for is over: another one has begun, or the flow was removed."""
+    """Error of a command whose run is over: the flow was submitted again, or removed."""
 
     def __init__(self, flow: str) -> None:
         super().__init__(
-            f"flow {flow!r} was submitted again, or removed, meanwhile: the run that the command "
-            f"was for is over, and a later run is not affected. See `driftline status {flow}`"
+            f"flow {flow!r} was submitted again, or removed, meanwhile: its earlier run is over, "
+            f"and the command does not affect a later run. See `driftline status {flow}`"
         )
 
 
@@ -82,9 +84,9 @@ def list_agents(tree: ZooKeeperTree) -> list[AgentRecord]:
 def list_submissions(
     tree: ZooKeeperTree, damaged: dict[str, str] | None = None
 ) -> list[Submission]:
-    """Return all submissions of a cluster that can be read.
+    """Return all readable submissions of a cluster.
 
-    `damaged`: receives those that cannot: flow -> reason. Raises Unavailable.
+    `damaged`: a dictionary to which the others are added: flow -> reason. Raises Unavailable.
     """
     submissions = []
     for name in tree.children(FLOWS):
@@ -138,9 +140,10 @@ def update_submission(
 ) -> Submission:
     """Replace the submission of a flow by the result of `update`, and return the result.
 
-    `run`: the run that the submission must belong to; "": any run. Raises Unavailable,
-    WriteConflict; StateMismatch if the submission is damaged; RunReplaced if it belongs to another
-    run.
+    `update`: called again after a conflict with another writer. `run`: the run that the submission
+    must belong to; "": any run. Raises Unavailable, WriteConflict; StateMismatch if the submission
+    is damaged; RunReplaced if it belongs to another run, or `run` is given and the flow was
+    removed; and whatever `update` raises.
     """
 
     def write() -> Submission:
@@ -158,7 +161,10 @@ def update_submission(
 
 
 def _retried(write: Callable[[], _Result]) -> _Result:
-    """Repeat a write that conflicts with writes of other processes. Raises WriteConflict."""
+    """Write, and retry after a conflict with another writer. Return what `write` returns.
+
+    Raises WriteConflict after ATTEMPTS_MAX attempts.
+    """
     for _ in range(ATTEMPTS_MAX - 1):
         with suppress(WriteConflict):
             return write()
@@ -173,7 +179,7 @@ def _decoded(flow: str, entry: ZooKeeperNode) -> Submission:
 
 
 def removal_advice(flow: str) -> str:
-    """Return the advice for a flow whose records cannot be used."""
+    """Return an advice for error texts: how to remove a flow whose records cannot be used."""
     return f"`driftline remove {flow}` removes the flow"
 
 
@@ -203,10 +209,10 @@ def has_ended(state: ClusterState, submission: Submission) -> bool:
 def active_flows(
     tree: ZooKeeperTree, excluding: str = ""
 ) -> Iterator[tuple[Submission, ClusterState | None]]:
-    """Yield the flows that are not over, without flow `excluding`, with their registry contents.
+    """Yield each flow that is not over, except flow `excluding`, with its registry's contents.
 
-    The contents are None if they are damaged: processes of such a flow may still run.
-    Raises Unavailable.
+    Includes flows with a damaged registry, as their processes may still run; the contents are None
+    then. Raises Unavailable.
     """
     for each in list_submissions(tree):
         if each.name == excluding:
@@ -219,10 +225,10 @@ def active_flows(
 
 
 def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> bool:
-    """End the run of a submission with an error, unless it is over. Return whether it was ended.
+    """End the run of a submission with an error, unless it is over. Return whether this call did.
 
-    The registry is read before the check that the run is the latest. So the write, which names the
-    version that was read, cannot end a later run.
+    `error`, `text`: see `RunOutcome`. The registry is read before the check that the run is the
+    latest, and the write fails if the registry has changed since. So it cannot end a later run.
     Raises Unavailable, StateMismatch.
     """
     registry = tree.registry(submission.name)
@@ -247,7 +253,7 @@ def fail(tree: ZooKeeperTree, submission: Submission, error: str, text: str) -> 
 
 
 def remove(tree: ZooKeeperTree, name: str) -> Submission | None:
-    """Remove a flow from the tree. Return its submission, or None if that cannot be read.
+    """Remove a flow from the tree. Return its submission; None if it is missing or damaged.
 
     Raises Unavailable if the flow does not exist, StateMismatch if it runs, WriteConflict.
     """
@@ -258,7 +264,7 @@ def remove(tree: ZooKeeperTree, name: str) -> Submission | None:
     def check() -> None:
         nonlocal submission
         submission, is_over = None, True
-        with suppress(StateMismatch):  # only its removal ends a flow with damaged records
+        with suppress(StateMismatch):  # damaged records do not prevent a removal
             if (found := find_submission(tree, name)) is not None:
                 submission = found[0]
                 is_over = has_ended(registry_of(tree, name), submission)

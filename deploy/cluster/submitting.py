@@ -1,7 +1,7 @@
-"""Submission of a flow: assign its processes to agents of a cluster, and begin its run.
+"""Submission of a flow: assigns its processes to agents of a cluster, and begins its run.
 
 All checks precede the transaction that writes the registry and the submission. A flow that was
-submitted before, and is over, continues with its state at the same agents.
+submitted before and is over resumes from its state, at the same agents.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ from driftline.engine.snapshots.savepoint_mapping import (
 )
 
 SERVED = "serve://"
-"""Prefix of a service's input, followed by the service's name. The front is in `driftline serve`,
-which receives the records from its clients."""
+"""Prefix of the input of a service's flow; the service's name follows. The front of this input runs
+in `driftline serve`, which receives the records from its clients."""
 
 
 def default_name(flow: Flow) -> str:
@@ -84,10 +84,10 @@ def default_name(flow: Flow) -> str:
 
 
 class ServiceSpec(Struct, frozen=True):
-    """The service whose flow is submitted: it contains the front and consumes all outputs.
+    """Service whose flow is submitted: it contains the front, and consumes all outputs.
 
-    `name`: name of the service, which replaces the name of the front's agent; `consumer`: address
-    of the consumer; `lineage`: lineage of the service's state directory.
+    `name`: name of the service, which the submission lists as the agent of the front; `consumer`:
+    address of the consumer; `lineage`: lineage of the service's state directory.
     """
 
     name: str
@@ -96,15 +96,15 @@ class ServiceSpec(Struct, frozen=True):
 
     @property
     def input(self) -> str:
-        """Input of the service's flow, in the notation of users."""
+        """Input of the service's flow, as `--input` would name it."""
         return f"{SERVED}{self.name}"
 
     def check_same(
         self, tree: ZooKeeperTree, flow: str, lineage: str, fronts: Sequence[str]
     ) -> None:
-        """Raise StateMismatch if a flow is not that of this service.
+        """Raise StateMismatch if the submitted flow `flow` does not belong to this service.
 
-        `lineage`, `fronts`: the flow's lineage and the agents of its fronts.
+        `lineage`: the flow's lineage; `fronts`: the agents of its fronts.
         """
         if lineage != self.lineage or tuple(fronts) != (self.name,):
             raise StateMismatch(
@@ -119,7 +119,7 @@ class SubmitRequest(Struct, frozen=True):
 
     name: str
     flow: str
-    """The module or file that nodes import."""
+    """The module or file that all processes of the flow import."""
     reading: Reading
     output: str
     """A directory on each host of a node, or the address of a sink."""
@@ -143,8 +143,10 @@ class SubmitRequest(Struct, frozen=True):
 def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submission:
     """Begin a run of a flow. Return its submission.
 
-    Raises FlowError for an invalid name or invalid inputs, StateMismatch if its state belongs to
-    another flow or it runs already, Unavailable if there are too few agents.
+    Raises FlowError if the name, the inputs, the wheel or another option is invalid; StateMismatch
+    if the flow runs already, its existing state does not fit the request, or another flow has the
+    same output; WriteConflict if another command submits or removes the flow at the same moment;
+    Unavailable if there are too few agents or slots; SnapshotDamaged.
     """
     if not is_name(request.name):
         raise FlowError(f"{request.name!r} cannot be the name of a flow: {NAMES}")
@@ -247,9 +249,9 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
 
 
 def _is_same_path(path: str, other: str) -> bool:
-    """Return whether two paths name the same directory; links on other hosts are not resolved.
+    """Return whether two paths are the same text once normalised.
 
-    An empty path equals only an empty one.
+    Links are not resolved, as the paths are on other hosts. An empty path equals only an empty one.
     """
     return os.path.normpath(path) == os.path.normpath(other) if path and other else path == other
 
@@ -269,9 +271,11 @@ def _fitted(request: SubmitRequest, flow: Flow) -> Fitted:
 def _read_previous(
     tree: ZooKeeperTree, name: str
 ) -> tuple[Submission | None, int, ClusterState | None, int]:
-    """Return the finished submission of this name and its registry contents, with their versions.
+    """Return (submission, its version, registry contents, their version) of a finished flow.
 
-    The versions let a write detect a concurrent submission. Raises StateMismatch if the flow runs.
+    If there is no flow of this name, the records are None and the versions NEW. With the versions,
+    a later write detects a concurrent submission. Raises StateMismatch if the flow runs or a record
+    is damaged, Unavailable.
     """
     registry_node, found = tree.read(registry_path(name)), find_submission(tree, name)
     if registry_node is None and found is None:
@@ -298,11 +302,11 @@ def _next_state(
     current: ClusterState | None,
     first_snapshot: SnapshotRecord | None,
 ) -> ClusterState:
-    """Return the next contents of the flow's registry.
+    """Return the registry contents with which the new run begins.
 
-    `previous`: the last submission; `current`: the current contents; `first_snapshot`: the snapshot
-    of the savepoint that the flow begins from. Raises StateMismatch if the request does not fit
-    them.
+    `code`: the code of the flow as loaded here; `previous`: the last submission; `current`: the
+    current contents; `first_snapshot`: the snapshot that stands for the savepoint, if the flow
+    begins from one. Raises StateMismatch if the request does not fit the existing state.
     """
     code.log_unseen()
     where = f"flow {request.name!r} in {tree.where}"
@@ -341,7 +345,11 @@ def _assign_agents(
     previous: Submission | None,
     alive: Sequence[AgentRecord],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the agents of the nodes and of the fronts. Raises Unavailable for too few agents."""
+    """Return the agents of the nodes and of the fronts.
+
+    `fronts`: number of fronts; `previous`: the last submission, whose agents are kept; `alive`: the
+    live agents. Raises Unavailable if there are too few agents or slots.
+    """
     if not any(AgentRole.MASTER in agent.roles for agent in alive):
         raise Unavailable(f"{tree.where} has no agent for masters: start `driftline agent`")
     if previous is not None:
@@ -365,7 +373,10 @@ def _is_file(text: str) -> bool:
 
 
 def _absolute(text: str) -> str:
-    """Return an input or output with an absolute path: agents have other working directories."""
+    """Make the path in an input or output absolute, as agents have other working directories.
+
+    Return addresses without a path unchanged.
+    """
     if scheme_of(text) == "python":
         return f"python:{_absolute_flow(text.removeprefix('python:').removeprefix('//'))}"
     return os.path.abspath(text) if _is_file(text) else text

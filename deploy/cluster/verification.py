@@ -1,8 +1,8 @@
-"""Checks of the directories that this host has of a flow in a cluster.
+"""`driftline verify` for a flow in a cluster: checks the flow's directories on this host.
 
-The checks are those of `deploy.local.verify`. The state and outputs of a flow are on the hosts of
-its agents. Directories on other hosts are only listed, with the hosts on which to run the same
-command.
+The state and outputs of a flow are on the hosts of its agents. The checks are those of
+`deploy.local.verify`. Directories on other hosts are only listed, with the hosts on which to run
+the same command.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     registry is missing.
     """
     submission = submission_of(tree, name)
-    run = registry_of(tree, name)
-    if not has_ended(run, submission):
+    state = registry_of(tree, name)
+    if not has_ended(state, submission):
         raise InUse(
             f"flow {name!r} is still running: nothing was checked. Verify it once it has finished; "
             f"`driftline stop {name}` drains and stops it"
         )
-    directories = _directories_by_agent(submission, run)
+    directories = _directories_by_agent(submission, state)
     alive = {agent.name: agent for agent in list_agents(tree)}
-    here = {name: roles for name, roles in directories.items() if _is_here(alive.get(name))}
+    here = {agent: roles for agent, roles in directories.items() if _is_here(alive.get(agent))}
     service = submission.front_agents[0] if submission.consumer else ""
     elsewhere = [
         _describe_location(roles, agent, alive.get(agent), service)
@@ -61,22 +61,22 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
             f"this host has no directories of flow {name!r}. They are elsewhere:"
             f"{''.join(elsewhere)}"
         )
-    reports = list(_inspect_directories(submission, run, here, alive))
+    reports = list(_inspect_directories(submission, state, here, alive))
     policy = POLICIES[submission.policy]
     where = f"{tree.where}, {FLOWS}/{name}"
     restart_advice = (
         f"start over: `driftline remove {name}` says what to remove; then submit it again"
     )
-    found_problems = problems(policy, where, run, reports, restart_advice)
+    found_problems = problems(policy, where, state, reports, restart_advice)
     note = f"Not checked, as it is not on this host:{''.join(elsewhere)}" if elsewhere else ""
-    ending = ending_of(run, reports, found_problems)
+    ending = ending_of(state, reports, found_problems)
     return Verdict(reports, [problem.text for problem in found_problems], ending, note)
 
 
-def _directories_by_agent(submission: Submission, run: ClusterState) -> dict[str, list[str]]:
+def _directories_by_agent(submission: Submission, state: ClusterState) -> dict[str, list[str]]:
     """Return, for each agent, the roles (such as `node-0`) of its directories of a flow."""
     roles: dict[str, list[str]] = {}
-    for number in submission.current_layout(run):
+    for number in submission.current_layout(state):
         agent_roles = roles.setdefault(submission.agent_of(number), [])
         agent_roles.append(f"{STORE}-{number}")
         if not submission.consumer:
@@ -94,9 +94,10 @@ def _is_here(agent: AgentRecord | None) -> bool:
 def _describe_location(
     roles: Sequence[str], name: str, agent: AgentRecord | None, service: str
 ) -> str:
-    """Describe where the directories of agent `name` are; `agent`: its record; None: not alive.
+    """Return a text that says where these directories are, and how to verify them.
 
-    `service`: the agent of the `driftline serve` that owns the flow; "" if there is none.
+    `roles`: the roles of the directories; `name`: their agent; `agent`: its record, None if it is
+    not alive; `service`: name of the `driftline serve` that owns the flow, "" if there is none.
     """
     names = ", ".join(roles)
     if name == service:
@@ -111,17 +112,17 @@ def _describe_location(
 
 def _inspect_directories(
     submission: Submission,
-    run: ClusterState,
+    state: ClusterState,
     here: Mapping[str, Sequence[str]],
     alive: Mapping[str, AgentRecord],
 ) -> Iterator[DirectoryReport]:
     """Yield a report on each directory that this host has or should have.
 
-    If the output directory is shared, yield reports on all outputs in it.
-
+    The output directory may be shared by hosts: reports on outputs of other nodes in it are
+    included. `here`: agent of this host -> the roles of its directories; `alive`: agent -> record.
     Raises InUse, Unavailable.
     """
-    live = [number for number, text in enumerate(_inputs(run)) if scheme_of(text)]
+    live = [number for number, text in enumerate(_inputs(state)) if scheme_of(text)]
     output = _directory_of(submission)
     reports = () if output is None else inspect_directories(None, output)
     outputs = {report.role: report for report in reports}
@@ -143,12 +144,12 @@ def _inspect_directories(
 
 
 def _directory_of(submission: Submission) -> Path | None:
-    """Return the directory of a flow's outputs; None if a service or a sink takes them."""
+    """Return the output directory of a flow; None if its outputs go to a service or a sink."""
     if submission.consumer:
         return None
     output = resolve_output(submission.output, Path())
     return output.directory if output.is_directory else None
 
 
-def _inputs(run: ClusterState) -> tuple[str, ...]:
-    return run.identity_details.inputs if run.identity_details is not None else ()
+def _inputs(state: ClusterState) -> tuple[str, ...]:
+    return state.identity_details.inputs if state.identity_details is not None else ()

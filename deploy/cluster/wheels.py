@@ -1,7 +1,8 @@
-"""Wheels that are sent to every host with a flow's submission.
+"""Wheels with the modules of submitted flows: stored in the tree, and fetched by every host.
 
-A pure Python wheel is imported directly from the file. The tree stores its bytes in pieces, as
-ZooKeeper limits the size of a z-node; each host writes the file once, named by its checksum.
+Python imports a pure wheel directly from its file. `store_wheel` stores the bytes in pieces, as
+ZooKeeper limits the size of a z-node. `fetch_wheel` writes them to a file once on each host; the
+checksum is the name of the file.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ _PURE = b"Root-Is-Purelib: true"
 
 @contextmanager
 def importable_wheel(wheel: Path | None) -> Iterator[None]:
-    """Make a wheel importable within this context. Raises FlowError if it is unusable."""
+    """Make a wheel importable within this context; None: do nothing.
+
+    Raises FlowError if hosts cannot import from the wheel.
+    """
     if wheel is None:
         yield
         return
@@ -44,9 +48,9 @@ def importable_wheel(wheel: Path | None) -> Iterator[None]:
 def importable_submission(
     tree: ZooKeeperTree, submission: Submission, folder: Path
 ) -> Iterator[None]:
-    """Make a submitted flow importable within this context; `folder`: keeps wheels on this host.
+    """Make the modules in a submission's wheel, if it has one, importable within this context.
 
-    Raises Unavailable, StateMismatch.
+    `folder`: the folder of this host to store the wheel in. Raises Unavailable, StateMismatch.
     """
     previous_path = sys.path[:]
     if submission.wheel:
@@ -58,7 +62,7 @@ def importable_submission(
 
 
 def check_wheel(wheel: Path) -> None:
-    """Raise FlowError for a file that hosts cannot import from."""
+    """Raise FlowError if a file is not a pure Python wheel, or is too large."""
     try:
         with zipfile.ZipFile(wheel) as archive:
             names = [name for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
@@ -78,26 +82,27 @@ def check_wheel(wheel: Path) -> None:
 
 
 def store_wheel(tree: ZooKeeperTree, flow: str, wheel: Path) -> str:
-    """Store a wheel for a flow. Return its name: checksum and number of pieces.
+    """Store a wheel in the tree for a flow. Return its name there: CHECKSUM-PIECES.
 
     Raises FlowError, Unavailable.
     """
     check_wheel(wheel)
     data = wheel.read_bytes()
-    name = sha256(data).hexdigest()[:32]
+    checksum = sha256(data).hexdigest()[:32]
     pieces = [data[start : start + PIECE_BYTES] for start in range(0, len(data), PIECE_BYTES)]
     for number, piece in enumerate(pieces):
         try:
-            tree.write(f"{FLOWS}/{flow}/wheels/{name}/{number:04}", piece, NEW)
+            tree.write(f"{FLOWS}/{flow}/wheels/{checksum}/{number:04}", piece, NEW)
         except WriteConflict:
             continue  # an earlier submission stored the same piece
-    return f"{name}-{len(pieces)}"
+    return f"{checksum}-{len(pieces)}"
 
 
 def fetch_wheel(tree: ZooKeeperTree, flow: str, name: str, folder: Path) -> Path:
-    """Return a flow's wheel as a file on this host; `name`: from `store_wheel`.
+    """Fetch a flow's wheel, unless this host has it. Return its file.
 
-    Raises Unavailable, StateMismatch.
+    `name`: the result of `store_wheel`; `folder`: the folder of the file. Raises Unavailable;
+    StateMismatch if the stored wheel is damaged.
     """
     checksum, _, count = name.partition("-")
     file = folder / f"{checksum}.whl"

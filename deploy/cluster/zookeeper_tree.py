@@ -1,7 +1,7 @@
 """Tree of a cluster: the shared records of its agents and commands, in ZooKeeper.
 
     agents/NAME                 a live agent: its roles, its slots, its problems
-    flows/NAME/submission       the submission, and which agents run its roles
+    flows/NAME/submission       the flow, its options, and the agents of its nodes and fronts
     flows/NAME/registry         the decisions of the flow's master (`coordinator.registry`)
     flows/NAME/masters          the queue of masters, and the leader's address
     flows/NAME/wheels           the wheels that were sent with submissions
@@ -10,9 +10,9 @@ Each path is a z-node. A write names the version that it replaces, so of two con
 is rejected. A *held* path is an ephemeral z-node: it exists as long as the session of the process
 that created it.
 
-Watches fire once: each read sets those that it needs, and the callback of `on_change` is called
-when one fires, and when the state of the connection changes. `restore_ephemerals` restores held
-paths: they vanish with the session, or if another process removes them.
+Each read sets a watch, which fires once. The callback of `on_change` is called when a watch fires,
+and when the state of the connection changes. Held paths vanish if the session expires or another
+process removes them; `restore_ephemerals` creates them again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ POLL_EVERY_S = 5.0
 """Seconds between polls for changes, in addition to watches: a watch may be lost."""
 
 SESSION_EXPIRY_S = 10.0
-"""Seconds after which the session of a killed agent has expired, in addition to its timeout."""
+"""Seconds to wait beyond the session timeout until a killed agent's session has surely expired."""
 
 NEW = -1
 """Version to name in a write that creates the path."""
@@ -54,11 +54,14 @@ NEW = -1
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 NAMES = "letters, digits, '.', '_' and '-', 64 at most"
-"""Characters allowed in names of flows and agents, for people."""
+"""Rule for the names of flows and agents, for error texts; see `is_name`."""
 
 
 def is_name(text: str) -> bool:
-    """Return whether a flow or an agent may have this name."""
+    """Return whether a flow or an agent may have this name.
+
+    Besides the rule in NAMES, it must begin with a letter or a digit.
+    """
     return _NAME.fullmatch(text) is not None
 
 
@@ -78,21 +81,22 @@ def unchecked() -> None:
 
 
 class ZooKeeperTree:
-    """Tree below a path of ZooKeeper: ``host:port,.../path``.
+    """Client of the tree, with a ZooKeeper session of its own.
 
-    `session_s`: timeout of the session; `answer_s`: maximum wait for an answer. All calls but
-    `close` raise Unavailable.
+    `hosts`: the servers and the root of the tree, ``host:port,.../path``; other paths are relative
+    to this root. `session_s`: timeout of the session; `answer_s`: timeout of a request. All calls
+    that send requests raise Unavailable.
     """
 
     def __init__(self, hosts: str, session_s: float, *, answer_s: float = ANSWER_TIMEOUT_S) -> None:
         self.zookeeper = hosts
-        """Servers, and the path of the tree."""
+        """The argument `hosts`."""
         self.where = f"ZooKeeper at {hosts}"
         """Name of the tree, for people."""
         self._client: KazooClient = connect(hosts, session_s)
         self._answer_s = answer_s
         self._ephemerals: dict[str, bytes] = {}
-        """Path that this process holds -> its data."""
+        """Path that this process is to hold -> its data."""
         self._session_s = session_s
         self._changed: Callable[[], None] = lambda: None
         """The callback of `on_change`."""
@@ -120,7 +124,10 @@ class ZooKeeperTree:
         self.write_together({path: ZooKeeperNode(data, version)})
 
     def write_together(self, entries: Mapping[str, ZooKeeperNode]) -> None:
-        """Replace all named versions atomically. Raises WriteConflict and writes nothing."""
+        """Write all paths atomically, if each still has the version in its entry; NEW: create it.
+
+        If a path has another version, write nothing and raise WriteConflict.
+        """
         with self._answering():
             for folder in sorted({path.rpartition("/")[0] for path in entries}):
                 self._get(self._client.ensure_path_async(folder))
@@ -137,7 +144,7 @@ class ZooKeeperTree:
             )
 
     def children(self, path: str) -> list[str]:
-        """Return the names below a path, sorted; held paths only while their session lives."""
+        """Return the names directly below a path, sorted. Create the path if it does not exist."""
         with self._answering():
             try:
                 return sorted(
@@ -148,10 +155,10 @@ class ZooKeeperTree:
             return self.children(path)
 
     def remove(self, path: str, check: Callable[[], None] = unchecked) -> None:
-        """Remove a path and all below it, if it exists, in one transaction.
+        """Remove a path and all paths below it in one transaction; do nothing if it does not exist.
 
-        `check` raises if the removal is not allowed. Raises WriteConflict, and removes nothing, if
-        a record has changed since `check` began.
+        `check` raises if the removal is not allowed. If another process has written one of these
+        paths since `check` began, remove nothing and raise WriteConflict.
         """
         with self._answering():
             versions = self._with_versions(path)
@@ -169,7 +176,7 @@ class ZooKeeperTree:
             )
 
     def _with_versions(self, path: str) -> list[tuple[str, int]]:
-        """Return a path and all below it with their versions; [] if it does not exist."""
+        """Return (path, version) of a path and all below it; [] if the path does not exist."""
         try:
             stat = self._get(self._client.exists_async(path))
             if stat is None:
@@ -183,8 +190,8 @@ class ZooKeeperTree:
     def put_ephemeral(self, path: str, data: bytes) -> None:
         """Hold a path with these data, or replace the data of a path that this process holds.
 
-        A killed process holds a path until its session expires. Raises InUse if another process
-        holds the path for longer.
+        If another session holds the path, wait until it has expired, as its process may be dead.
+        Raises InUse if it still holds the path after the session timeout and SESSION_EXPIRY_S.
         """
         self._ephemerals[path] = data
         try:
@@ -209,7 +216,7 @@ class ZooKeeperTree:
         return str(session[0]) if session is not None else ""
 
     def restore_ephemerals(self) -> None:
-        """Restore held paths that were lost or overwritten. Raises InUse."""
+        """Create held paths again that were lost, and restore their data. Raises InUse."""
         for path, data in list(self._ephemerals.items()):
             if not self._is_held(path, data):
                 self._create(path, data)
@@ -224,7 +231,10 @@ class ZooKeeperTree:
         return ZooKeeperRegistry(self._client, f"/{FLOWS}/{flow}/{REGISTRY}")
 
     def on_change(self, changed: Callable[[], None]) -> None:
-        """Set the callback for changes of read paths and the connection; any thread may call it."""
+        """Set the callback for changes of read paths and of the connection.
+
+        Threads of the ZooKeeper client call it.
+        """
         self._changed = changed
 
     def close(self) -> None:
@@ -242,21 +252,24 @@ class ZooKeeperTree:
         return bool(stored == data and str(stat.owner_session_id) == self.session_id())
 
     def _create(self, path: str, data: bytes) -> None:
-        """Create an ephemeral z-node, or replace the data of one that this session owns."""
+        """Create an ephemeral z-node, or replace the data of one that this session owns.
+
+        Wait for the session of another owner to expire; raise InUse if it does not.
+        """
         with self._answering():
             while True:
                 try:
                     self._get(self._client.create_async(path, data, ephemeral=True, makepath=True))
                     return
                 except errors.NodeExistsError:
-                    deleted = Event()
-                    watch = partial(_set, deleted)
+                    changed = Event()
+                    watch = partial(_set, changed)
                     stat = self._get(self._client.exists_async(path, watch=watch))
                 owner = "" if stat is None else str(stat.owner_session_id)
                 if owner and owner == self.session_id():
                     self._get(self._client.set_async(path, data))
                     return
-                if owner and not deleted.wait(self._session_s + SESSION_EXPIRY_S):
+                if owner and not changed.wait(self._session_s + SESSION_EXPIRY_S):
                     raise InUse(
                         f"{path} in {self.where} belongs to another process: give another name"
                     )

@@ -21,7 +21,7 @@ SLOTS = 8
 
 
 def _roles(context: click.Context, param: click.Parameter, value: str) -> tuple[AgentRole, ...]:
-    """Parse `--roles`. Raises BadParameter."""
+    """Parse `--roles`; the result is in the order of `AgentRole`. Raises BadParameter."""
     names = [name.strip() for name in value.split(",")]
     if unknown := [name for name in names if name not in list(AgentRole)]:
         raise click.BadParameter(f"{unknown[0]!r} is not a role: there are {', '.join(AgentRole)}")
@@ -60,9 +60,9 @@ def agent(
 ) -> None:
     """Run masters, nodes and fronts of a cluster on this host, until Ctrl-C or SIGTERM.
 
-    Each agent with the role master runs one master for each flow. One of them leads. The others
-    are standbys: when the leader dies or is cut off, a standby takes over. A master stores nothing
-    on its host.
+    Each agent with the role master runs one master for each flow. One master of each flow leads,
+    and the others are standbys: if the leader dies or is cut off, a standby takes over. A master
+    stores nothing on its host.
 
     Nodes keep their state in --state, and write outputs to the directory that each flow was
     submitted with. Fronts read the inputs. A file is read on this host; records of producers are

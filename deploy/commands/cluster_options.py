@@ -1,4 +1,4 @@
-"""Options shared by commands of a cluster: the cluster's address, and how its processes connect."""
+"""Options shared by commands for a cluster: its address, and how its processes connect."""
 
 from __future__ import annotations
 
@@ -26,7 +26,11 @@ class ClusterAddress(Struct, frozen=True):
 
     @contextmanager
     def open_tree(self, *, new: bool = False) -> Iterator[ZooKeeperTree]:
-        """Open the cluster's tree; `new`: even if no agent has created it. Raises Unavailable."""
+        """Open the cluster's tree within this context.
+
+        Raises Unavailable if ZooKeeper cannot be reached, or if no agent has created the tree yet;
+        with `new` the latter is allowed.
+        """
         tree = ZooKeeperTree(self.zookeeper, self.session_s)
         try:
             if not new and not tree.has_cluster:
@@ -40,7 +44,10 @@ class ClusterAddress(Struct, frozen=True):
 
 
 def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the required options that name a cluster, as argument `cluster_address`."""
+    """Give a command the options that name a cluster, as an argument `cluster_address`.
+
+    The command exits with a usage error if the user does not give --zookeeper.
+    """
 
     @optionally_in_cluster
     @wraps(command)
@@ -56,7 +63,10 @@ def in_cluster(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def optionally_in_cluster(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the same options, but optional: `cluster_address` may be None."""
+    """Give a command the options of `in_cluster`, but not as required options.
+
+    Without --zookeeper the argument `cluster_address` is None.
+    """
 
     @click.option("--zookeeper", default="", metavar="HOSTS", envvar=env_variable("zookeeper"),
                   help="ZooKeeper servers of the cluster: host:port,host:port/path.")  # fmt: skip

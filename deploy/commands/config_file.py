@@ -1,17 +1,17 @@
-"""Command options from the environment and from a configuration file.
+"""Command options from environment variables and from a configuration file.
 
 The file is `driftline.toml` in the working directory, or the one that ``--config`` or
-DRIFTLINE_CONFIG names. A key is the flag of an option without its dashes:
+DRIFTLINE_CONFIG names. A key is the flag of an option without the leading dashes:
 
     zookeeper = "zk1:2181,zk2:2181,zk3:2181/driftline"  # for all commands of a cluster
 
     [agent]                                             # for `driftline agent`
     slots = 8
 
-The same as environment variables: DRIFTLINE_ZOOKEEPER, DRIFTLINE_AGENT_SLOTS. The command line has
-the highest precedence, then the environment, the file, and the default of the option: the variables
-are click's `envvar`, and the file is its `default_map`. A value in the file is parsed like the text
-after the flag.
+The environment variables of these options are DRIFTLINE_ZOOKEEPER and DRIFTLINE_AGENT_SLOTS. The
+command line has the highest precedence, then the environment, the file, and the option's default.
+In terms of click, a variable is the option's `envvar`, and the file becomes the `default_map`. A
+value in the file is parsed like the text after the flag.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ class ConfigFile(Struct, frozen=True):
         return ConfigFile(file, entries)
 
     def values_for(self, command: click.Command, name: str) -> dict[str, object]:
-        """Return the `default_map` of a command; `name`: of its table.
+        """Return the values of this file for a command, as click's `default_map`.
 
-        Raises WrongSettings for an unknown key.
+        `name`: the name of the command's table. Raises WrongSettings if the table has an unknown
+        key.
         """
         options, table = _options(command), self.entries.get(name, {})
         shared = {
@@ -95,7 +96,10 @@ class ConfigFile(Struct, frozen=True):
 
 
 def config_option(commands: Iterable[str]) -> click.Option:
-    """Return the option `--config`; the parsed `ConfigFile` becomes the object of the context."""
+    """Return the option `--config`, which stores the parsed `ConfigFile` as `Context.obj`.
+
+    `commands`: the commands that may have a table.
+    """
 
     def read(ctx: click.Context, param: click.Parameter, value: Path | None) -> None:
         file = Path(FILE) if value is None else value
@@ -110,7 +114,10 @@ def config_option(commands: Iterable[str]) -> click.Option:
 
 
 def apply_settings(context: click.Context, command: click.Command, name: str) -> None:
-    """Let a command read options from the environment and the file. Raises WrongSettings."""
+    """Let a command read options from the environment and the file. Raises WrongSettings.
+
+    `name`: the command's name, which is also that of its table.
+    """
     _name_variables(command, name)
     settings = context.find_object(ConfigFile)
     if settings is not None and not context.resilient_parsing:
@@ -123,7 +130,7 @@ def env_variable(*names: str) -> str:
 
 
 def with_origin(error: click.ClickException) -> click.ClickException:
-    """Return the error; if the option's value is not from the command line, add its origin."""
+    """Return the error; if the value is from a file or variable, with a text that names this."""
     if not isinstance(error, click.BadParameter) or error.ctx is None or error.param is None:
         return error
     source = error.ctx.get_parameter_source(error.param.name or "")
@@ -139,9 +146,9 @@ def with_origin(error: click.ClickException) -> click.ClickException:
 
 
 def _name_variables(command: click.Command, name: str) -> None:
-    """Name the environment variables of a command after its flags, and refuse empty values.
+    """Name the environment variables of a command after its flags, and let it reject empty values.
 
-    Click's own prefix would name them after the function's arguments.
+    Click's `auto_envvar_prefix` would name the variables after the function's arguments.
     """
     for key, option in _options(command).items():
         if option.envvar is None:
@@ -152,7 +159,7 @@ def _name_variables(command: click.Command, name: str) -> None:
 
 
 def _options(command: click.Command) -> dict[str, click.Option]:
-    """Return the options of a command by key, the flag without its dashes."""
+    """Return key -> option of a command; the key is the flag without its leading dashes."""
     options = [param for param in command.params if isinstance(param, click.Option)]
     return {option.opts[0].lstrip("-"): option for option in options}
 
@@ -162,7 +169,10 @@ def _commands(command: click.Command) -> Mapping[str, click.Command]:
 
 
 def _value(option: click.Option, value: object) -> object:
-    """Convert a value of the file for click, which parses texts like those after a flag."""
+    """Return a value of the file in the form that click parses like the text after a flag.
+
+    Values of options without a text (`is_flag`) stay as they are.
+    """
     if option.multiple:
         return [str(each) for each in (value if isinstance(value, list) else [value])]
     return value if option.is_flag else str(value)

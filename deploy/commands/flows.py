@@ -36,7 +36,7 @@ POLL_EVERY_S = 0.2
 """Seconds between two checks of a requested change."""
 
 WAIT_S = 600.0
-"""Default of `--wait`."""
+"""Default of `--wait`, and the wait of `cancel`, which has no such option (seconds)."""
 
 
 def wait_option(command: Callable[..., None]) -> Callable[..., None]:
@@ -88,7 +88,7 @@ def cancel(cluster_address: ClusterAddress, name: str, json_file: Path | None) -
     with cluster_address.open_tree() as tree:
         submission = submission_of(tree, name)
         if fail(tree, submission, CANCELLED, ending := "cancelled by a command"):
-            with suppress(RunReplaced):  # the flow is over, and was submitted again at once
+            with suppress(RunReplaced):  # another command has submitted or removed it meanwhile
                 update_submission(
                     tree,
                     name,
@@ -176,9 +176,9 @@ def _agents_of(submission: Submission | None) -> list[str]:
 
 
 def _wait_for_end(tree: ZooKeeperTree, submission: Submission, wait_s: float) -> str:
-    """Return how a run ended; "" if it does not end within `wait_s`.
+    """Wait until a run has ended. Return how; "" if it does not end within `wait_s`.
 
-    Raises Unavailable if it failed, RunReplaced if another run has begun.
+    Raises Unavailable if it failed, RunReplaced if another run has begun or the flow was removed.
     """
     give_up_at = monotonic() + wait_s
     while True:
@@ -207,7 +207,7 @@ def _print_problems(tree: ZooKeeperTree, submission: Submission) -> None:
 
 
 def _print_end(name: str, ending: str, json_file: Path | None) -> None:
-    """Print how a flow ended; `ending`: "" if it has not ended yet."""
+    """Print how a flow ended, also as JSON; `ending`: "" if it has not ended yet."""
     is_over = bool(ending)
     write_json(json_file, {"name": name, "ended": is_over, "how": ending or None, "error": None})
     if is_over:

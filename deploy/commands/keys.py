@@ -13,7 +13,7 @@ from driftline.engine.ui.results import write_json
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str]:
-    """Parse a list of names. Raises BadParameter."""
+    """Parse names that are separated by commas; None: no names. Raises BadParameter."""
     names = [name.strip() for name in (value or "").split(",")] if value is not None else []
     if not all(names):
         raise click.BadParameter(f"{value!r} is not a list of names, like a,b,c")
@@ -23,7 +23,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
 def _clients(
     ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
 ) -> dict[str, list[str]]:
-    """Parse NAME=A,B options: name -> sources or sinks. Raises BadParameter."""
+    """Parse values NAME=A,B. Return name -> sources or sinks. Raises BadParameter."""
     names_by_client: dict[str, list[str]] = {}
     for value in values:
         name, equals, rest = value.partition("=")
@@ -36,7 +36,7 @@ def _clients(
 @click.command()
 @click.argument("directory", metavar="DIR", type=click.Path(path_type=Path, file_okay=False))
 @click.option("--hosts", metavar="A,B", callback=_names,
-              help="Hosts: one key for each, used by its masters, nodes and fronts.",
+              help="Names of hosts. Each gets one key, for its masters, nodes and fronts.",
               )  # fmt: skip
 @click.option("--producer", "producers", multiple=True, metavar="NAME=SOURCE,SOURCE",
               callback=_clients, help="A producer, and the sources that it may send to. Its id is "
@@ -55,9 +55,9 @@ def keys(
 ) -> None:
     """Make keys in DIR: a new set, or more keys of an existing set.
 
-    Each key is a secret file NAME.key. The file `authorised` has the public keys and their rights.
-    A host needs `authorised` and its own key file; a producer or consumer needs only its own key
-    file. No key is ever overwritten.
+    Each key has a secret file NAME.key. The file `authorised` lists the public keys and their
+    rights. A host needs `authorised` and its own key file; a producer or consumer needs only its
+    own key file. No key is ever overwritten.
     """
     names = [*hosts, *producers, *consumers]
     if not names:

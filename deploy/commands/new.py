@@ -14,6 +14,7 @@ from driftline.engine.durable import make_directory
 from driftline.engine.errors import Unavailable
 
 LIBRARIES = {"click", "filelock", "kazoo", "lmdb", "msgpack", "rich", "zmq"}
+"""Modules of other packages that Driftline imports."""
 
 RESERVED_NAMES = {"driftline", "conftest", "pytest"} | LIBRARIES | sys.stdlib_module_names
 """Module names that a flow cannot have: one of the two modules would hide the other."""
@@ -38,7 +39,7 @@ def new(folder: Path) -> None:
 
 
 def module_name(name: str) -> str:
-    """Return the module name for a folder. Raises UsageError if there is no valid one."""
+    """Return the module name for a folder of this name. Raises UsageError if there is none."""
     module = re.sub(r"\W+", "_", name)
     if not module.isidentifier() or module.startswith("__") or not module.strip("_"):
         raise click.UsageError(
@@ -52,9 +53,9 @@ def module_name(name: str) -> str:
 
 
 def write_project(folder: Path, module: str) -> dict[Path, str]:
-    """Write the files of a project. Return file -> description.
+    """Write the files of a project into a new or empty folder. Return file -> description.
 
-    Raises Unavailable if the folder is not empty.
+    `module`: name of the flow's module. Raises Unavailable if the folder is not empty.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise Unavailable(f"{folder} already exists; choose another name, or remove it")

@@ -1,4 +1,4 @@
-"""Options shared by commands: of flows to run, of log lines, and of metrics."""
+"""Options shared by commands: options for running a flow, for log lines, and for metrics."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from driftline.engine.ui.options import (
 from driftline.engine.ui.results import sentence_of
 
 LOGGING_OPTIONS = "--log-level", "--log-json", "--log-file"
-"""The options of `logging_options`."""
+"""Flags of the options that `logging_options` adds."""
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
 
 def flow_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options of a flow to run, locally or in a cluster.
+    """Give a command the options for running a flow, locally or in a cluster.
 
-    The command receives them as keyword arguments; `run` and `submit_flow` show names and types.
+    The command gets them as keyword arguments: for their names and types, see `commands.run.run`.
     """
 
     @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
-                  help="Node processes.")  # fmt: skip
+                  help="Number of node processes.")  # fmt: skip
     @click.option("--policy", "policy_name", default="exactly-once", show_default=True,
                   type=click.Choice(list(POLICIES)),
-                  help="Delivery guarantee. exactly-once replays deterministically, and outputs "
-                  "wait for no snapshot. For comparison: two-phase is exactly-once as in Flink, "
+                  help="Delivery guarantee. exactly-once replays deterministically, so outputs do "
+                  "not wait for snapshots. For comparison: two-phase is exactly-once as in Flink, "
                   "strong-productions exactly-once as in MillWheel.")  # fmt: skip
     @click.option("--ordering", default="speculative", show_default=True,
                   type=click.Choice(ORDERINGS),
@@ -82,10 +82,11 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def logging_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the options for log lines, and an argument `console` that receives them.
+    """Give a command the options for log lines, and an argument `console`.
 
-    Errors are logged, too: a run with `--log-json` prints only JSON, and a log file shows how the
-    run ended.
+    This is the console of stderr, to which log lines go. If the command raises a DriftlineError or
+    an OSError, the error is logged, too, and the exit status is 1. So a run with `--log-json`
+    prints only JSON, and a log file shows how the run ended.
     """
 
     @click.option("--log-level", "level", default="info", show_default=True,
@@ -114,12 +115,12 @@ def logging_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def metrics_option(text: str) -> Callable[[_Command], _Command]:
-    """Return the option `--metrics` of a command that runs processes; `text`: its help."""
+    """Return a decorator that gives a command the option `--metrics`; `text`: its help."""
     return click.option("--metrics", default="", metavar="HOST:PORT", callback=_endpoint, help=text)
 
 
 def _endpoint(context: click.Context, parameter: click.Parameter, value: str) -> str:
-    """Validate the value of `--metrics`. Raises BadParameter."""
+    """Check the value of `--metrics`, and return it unchanged. Raises BadParameter."""
     try:
         if value:
             Endpoint.parse(value)

@@ -76,9 +76,9 @@ REFERENCE_OPTIONS = (
               )  # fmt: skip
 @click.option("--missing-after", default=MISSING_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),
-              help="Seconds of silence after which a process counts as failed. A node or master "
-              "that is silent for as long again, at least for 10 seconds more, is killed and "
-              "restarted.")  # fmt: skip
+              help="Seconds of silence after which a process counts as failed. If a node or "
+              "master stays silent for as long again, and for at least 10 more seconds, it is "
+              "killed and restarted.")  # fmt: skip
 @click.option("--stalled-after", default=STALLED_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),
               help="Seconds without progress, while no node is busy, after which work counts as "
@@ -145,8 +145,8 @@ def run(
     pattern such as 'logs/*.jsonl', or a directory with such files. Several files are read one after
     the other; those of a pattern or a directory in the order of their names. SOURCE=INPUT gives the
     input to that source. Without names, a flow with one source reads all inputs; a flow with
-    several sources needs one input for each, in their order. Other files than before make another
-    run, which needs its own --output.
+    several sources needs one input for each, in their order. If you change the inputs, it is
+    another run, which needs its own --output.
 
     The input tcp://127.0.0.1:5555 receives records from producers on this machine at this address;
     tcp://*:5555 receives them from other machines, and needs --keys, or --let-anyone-send.
@@ -205,7 +205,10 @@ def run(
 
 
 def _report(report: RunReport, output: OutputPlace, policy: Policy, json_file: Path | None) -> None:
-    """Log and write the figures of the run. Raises SystemExit if a signal has drained it."""
+    """Log the figures of the run, and write them as JSON.
+
+    Raises SystemExit with status 128 + the signal's number if a signal has drained the run.
+    """
     signal, figures = report.ended_by, report.as_json()
     signal_name = None if signal is None else signal.name
     write_json(json_file, figures | {"ended_by": signal_name, "error": None})

@@ -1,4 +1,4 @@
-"""Command `driftline status`: show the status of a cluster as a table or as JSON."""
+"""Command `driftline status`: print the status of a cluster, and write it as JSON if asked."""
 
 from __future__ import annotations
 
@@ -112,10 +112,10 @@ def _indented(text: str, style: str = "") -> RenderableType:
 
 
 def _processes(flow: FlowStatus) -> Table:
-    """Render nodes and fronts, each with a count and the bytes that wait.
+    """Render a row for each node and front, with a count and a number of bytes.
 
-    A node: outputs that its consumer has stored, over all sessions; bytes that wait for the
-    consumer. A front: records sent since its process started; bytes of its records in flight.
+    A node counts the outputs that its consumer has stored, in all sessions; the bytes wait for the
+    consumer. A front counts the records sent since its process started; the bytes are in flight.
     """
     table = Table(box=None, padding=(0, 2))
     for name in ("process", "agent", "key groups", "state"):

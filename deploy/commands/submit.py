@@ -30,12 +30,12 @@ from driftline.engine.ui.results import write_json
 @flow_argument
 @in_cluster
 @inputs_option(
-    "An input, as for `driftline run`; any number of times. Its files must be on the host of its "
-    "front, which reads it."
+    "An input, as for `driftline run`; may be repeated. If it is a file, the file must be on the "
+    "host whose front reads it."
 )
 @click.option("--name", default="", metavar="NAME",
-              help="Name of the flow in the cluster.  [default: that of the flow, with - in place "
-                   "of spaces and other characters]",
+              help="Name of the flow in the cluster.  [default: the flow's own name, with - in "
+                   "place of characters other than letters, digits and _ . -]",
               )  # fmt: skip
 @click.option("--output", required=True, metavar="OUTPUT",
               help="Directory for the outputs: an absolute path, the same on every host that runs "
@@ -44,7 +44,7 @@ from driftline.engine.ui.results import write_json
 @flow_options
 @click.option("--wheel", metavar="FILE",
               type=click.Path(path_type=Path, exists=True, dir_okay=False),
-              help="A pure Python wheel that contains FLOW: it is sent to every host.",
+              help="A pure Python wheel that contains FLOW; every host gets a copy.",
               )  # fmt: skip
 @click.option("--let-anyone-send", is_flag=True,
               help="Accept records from other machines without keys.",
@@ -73,13 +73,13 @@ def submit_flow(
 ) -> None:
     """Run FLOW in the cluster, until its inputs end or `driftline stop`.
 
-    FLOW is a module or a .py file. Every host has it, or gets it with --wheel. Its nodes and fronts
-    are assigned to agents with free slots, and do not move. After its end, the same command resumes
-    the flow with its state.
+    FLOW is a module or a .py file. It must be present on every host, unless --wheel sends it. Its
+    nodes and fronts are assigned to agents with free slots, and do not move. After the flow has
+    ended, the same command resumes it with its state.
 
     The savepoint of --from-snapshot must be readable, at the same path, on every host that runs a
-    node. The flow may have other operators than the one that made it. Any number of flows may start
-    from the same savepoint.
+    node. FLOW may have other operators than the flow that made the savepoint. Any number of flows
+    may start from the same savepoint.
     """
     outputs = resolve_checked_output(output, Path())
     if outputs.is_directory and not outputs.directory.is_absolute():

@@ -20,7 +20,10 @@ EXIT_STILL_RUNNING = 3
 
 
 def verify_command(inspect_service: InspectService) -> click.Command:
-    """Return the command. `inspect_service`: inspects the service of a state directory, if any."""
+    """Return the command `driftline verify`.
+
+    `inspect_service`: inspects the service of a state directory, if any.
+    """
 
     @click.command()
     @click.argument("directory", metavar="DIRECTORY|NAME")

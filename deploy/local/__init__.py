@@ -1,2 +1,1 @@
-"""A run on this machine: checks its directories, drives its processes, verifies and saves its
-state."""
+"""Runs on this machine: directories, inputs, processes, reports, verification and savepoints."""

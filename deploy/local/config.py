@@ -21,19 +21,20 @@ from driftline.engine.sources import RetainedSource
 
 
 class SenderRules(Struct, frozen=True):
-    """Rules for producers that send to addresses among the inputs of a run."""
+    """Rules for the producers that connect to the inputs of a run that are addresses."""
 
     let_anyone_send: bool = False
     """Allow addresses that other machines can reach, even without keys."""
     keys: Path | None = None
-    """The key file of this host, or its directory; None: without keys."""
+    """The key file of this host, or the directory that contains it; None: without keys."""
     sources: tuple[str, ...] = ()
     """The names of the flow's sources."""
 
     def keys_of(self, number: int, address: str) -> Keys | None:
-        """Return the keys of the intake of source `number` at an address; None: none are needed.
+        """Return the keys of the intake that receives records of source `number` at an address.
 
-        Raises NotPermitted, Unavailable.
+        Return None without keys, and for addresses that are not TCP. Raises NotPermitted,
+        Unavailable.
         """
         if self.keys is None or not address.startswith("tcp://"):
             return None
@@ -42,7 +43,7 @@ class SenderRules(Struct, frozen=True):
 
 
 LOCAL_ONLY = SenderRules()
-"""Only processes of this machine may send, without keys."""
+"""Only processes of this machine may send; they need no keys."""
 
 
 def check_input(number: int, flow_input: object, rules: SenderRules = LOCAL_ONLY) -> None:
@@ -64,7 +65,7 @@ def check_input(number: int, flow_input: object, rules: SenderRules = LOCAL_ONLY
 
 
 def check_syntax(address: str) -> None:
-    """Raise FlowError unless producers can connect to this address."""
+    """Raise FlowError if an address is not a valid tcp:// or ipc:// address to listen on."""
     if fault := fault_of(address):
         raise FlowError(f"cannot listen for producers on {address}: {fault}")
 
@@ -80,7 +81,7 @@ class RunConfig(Struct, frozen=True):
     """A flow, its inputs, and how to run it."""
 
     flow: str
-    """The flow as the user named it; each node process loads it."""
+    """The flow as the user named it; nodes and master load it."""
     inputs: Sequence[Input | RetainedSource]
     """One input for each source of the flow, in the same order."""
     output: OutputPlace
@@ -100,9 +101,9 @@ class RunConfig(Struct, frozen=True):
     """The savepoint that a new run begins from; None: it begins with empty state."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
-    """Directories that node processes append to their module search path."""
+    """Directories that nodes and master append to their module search path."""
     sender_rules: SenderRules = LOCAL_ONLY
-    """Rules for producers that send to addresses among the inputs."""
+    """Rules for the producers that connect to inputs that are addresses."""
     accept_changed_code: bool = False
     """Resume from existing state even if the code of operators has changed since the last start."""
     fresh: bool = False

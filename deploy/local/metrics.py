@@ -1,8 +1,9 @@
 """Metrics of inputs, served by the process that runs their fronts.
 
-On one machine that process is the command, which also reports the processes that it has started. In
-a cluster, each front has a process. Once a second while metrics are served, the loop copies the
-figures that only its thread may read; a scrape reads all other figures directly.
+On one machine that process is the command, which also reports how often it restarted its child
+processes. In a cluster, each front has a process of its own. Once a second while metrics are
+served, the loop copies the figures that only its thread may read; a scrape reads all other figures
+directly.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ class InputSamples:
     """Samples of the inputs whose fronts run in this process."""
 
     def __init__(self, inputs: Sequence[tuple[str, InputProgress, BadRecordFile]]) -> None:
-        """Create samples; `inputs`: the flow's name of each source, its progress and its bad
-        records."""
+        """Create samples of inputs.
+
+        `inputs`: for each source, its name in the flow, its progress, and its bad records.
+        """
         self._inputs = inputs
         self._next_update_at = 0.0
         self._last_update: tuple[float, tuple[InputFigures, ...]] = (0.0, ())
@@ -56,14 +59,14 @@ class InputSamples:
             full_s = front.window_full_time.total(now)
             yield "driftline_in_flight_limit_seconds_total", label, full_s
         at, figures = self._last_update
-        for (source, _, _), seen in zip(self._inputs, figures, strict=bool(figures)):
+        for (source, _, _), latest in zip(self._inputs, figures, strict=bool(figures)):
             overdue = now - at - 2 * METRICS_UPDATE_S  # the loop may be held up by a source
-            lag_s = seen.lag_s + overdue if seen.lag_s and overdue > 0.0 else seen.lag_s
+            lag_s = latest.lag_s + overdue if latest.lag_s and overdue > 0.0 else latest.lag_s
             yield "driftline_frontier_lag_seconds", (source,), lag_s
-            if seen.waiting is not None:
-                yield "driftline_waiting_records", (source,), seen.waiting
-            if seen.producers is not None:
-                yield "driftline_producers", (source,), seen.producers
+            if latest.waiting is not None:
+                yield "driftline_waiting_records", (source,), latest.waiting
+            if latest.producers is not None:
+                yield "driftline_producers", (source,), latest.producers
 
 
 def restarts(cluster: LocalCluster) -> Iterator[Sample]:
@@ -80,7 +83,7 @@ def serve_metrics(
     progress: RunProgress,
     cluster: LocalCluster,
 ) -> Context:
-    """Serve the metrics of the command's process, if configured."""
+    """Return a context in which the command serves its metrics, if `process.metrics` is set."""
     sources = [source.name for source in flow.sources]
     all_inputs = zip(sources, progress.input_progresses, progress.bad_record_files, strict=True)
     inputs = InputSamples(list(all_inputs))

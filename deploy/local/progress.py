@@ -40,7 +40,7 @@ LOG_INTERVAL_S = 10.0
 
 
 class ProgressFigures(Struct, frozen=True):
-    """How far a run is. Times in seconds; None for unknown."""
+    """The progress of a run at one moment. None: unknown."""
 
     records: int
     """Records that this call has read, each once."""
@@ -51,13 +51,16 @@ class ProgressFigures(Struct, frozen=True):
     bad_records: int
     """Unreadable records that this call has set aside."""
     records_per_s: float
-    """Records per second, over the last seconds."""
+    """Records read per second, over the last `RATE_WINDOW_S`."""
     in_flight: int
     """Records whose outputs are not all delivered."""
     lag_s: float
-    """Age of the oldest undelivered record, since a front read it or the intake received it."""
+    """Age of the oldest undelivered record.
+
+    It counts from the time when a front read the record, or when it was received.
+    """
     p50_s: float | None
-    """Median time from reading a record to the delivery of its outputs, over the last seconds."""
+    """Median time from reading a record to the delivery of its outputs, over the last 5 s."""
     p99_s: float | None
     """The 99th percentile of these times."""
     state: str
@@ -82,7 +85,7 @@ class ProgressFigures(Struct, frozen=True):
         return f"{', '.join(parts)}; {self.state}{event_time}"
 
     def with_inputs(self) -> str:
-        """Return the same text followed by the progress of each input."""
+        """Return the text of `__str__`, followed by the progress of each input."""
         return "; ".join((str(self), *map(str, self.inputs)))
 
     def fields(self) -> dict[str, Field | Fields]:
@@ -102,7 +105,7 @@ class RunProgress:
         bad_record_files: Sequence[BadRecordFile],
         output: Path,
     ) -> None:
-        """Read how much earlier calls delivered. Precondition: no node runs yet."""
+        """Count what earlier calls delivered. Precondition: no node runs yet."""
         self.input_progresses = input_progresses
         self.bad_record_files = bad_record_files
         self._output = output
@@ -117,7 +120,7 @@ class RunProgress:
         self._answers_by = inf
         """Deadline for the nodes' answers to the line that is due; inf if none is due."""
         self._read_counts: deque[tuple[float, int]] = deque()
-        """(time, records read by then) over the last seconds."""
+        """(time, records read by then) over the last `RATE_WINDOW_S`."""
 
     def show_if_due(self, now: float, poller: StatusPoller, view: ProgressView) -> None:
         """Show or log the figures if they are due; `now`: seconds, monotonic."""

@@ -1,8 +1,9 @@
 """Reports of a run: how its last call ended, how this call resumes it, and its final figures.
 
-Only the registry records how a run ended: the master writes the outcome. The command writes an
-outcome only for errors that it detects itself, such as the crash loop of a process, after all
-processes have ended. A complete run stays complete even if its input grows later.
+A call is one execution of the run's command. Only the registry records how a run ended: the master
+writes the outcome. The command writes an outcome only for errors that it detects itself, such as
+the crash loop of a process, after all processes have ended. A complete run stays complete even if
+its input grows later.
 """
 
 from __future__ import annotations
@@ -91,21 +92,22 @@ class Ending(Struct, frozen=True):
 def ending_of(
     run: ClusterState | None, reports: Sequence[DirectoryReport], problems: Sequence[Problem] = ()
 ) -> Ending:
-    """Return how far the run of a registry has come; `run`: None if it cannot be read.
+    """Return how far a run has come, and how its last call ended.
 
-    `reports` and `problems`: the reports and problems of its directories.
+    `run`: the contents of the registry; None if it is missing or cannot be read. `reports`,
+    `problems`: those of the run's directories.
     """
     rejected = any(problem.fatal for problem in problems)
-    about_run = None if run is None else run.identity_details
+    identity = None if run is None else run.identity_details
     if run is None and {report.kind for report in reports} == {HISTORY}:
         return Ending(ExitStatus.NOT_BEGUN, "not begun: no run has continued the outputs of Spark.")
-    if run is None or about_run is None:
+    if run is None or identity is None:
         return Ending(ExitStatus.UNKNOWN, f"{_TEXTS[ExitStatus.UNKNOWN]}.", rejected=rejected)
     if any(
         report.owner is not None and report.owner.session > run.last_session for report in reports
     ):
         run = replace(run, outcome=None)  # the outcome is of an earlier call; the last wrote none
-    status, policy = exit_status_of(run), POLICIES[about_run.policy]
+    status, policy = exit_status_of(run), POLICIES[identity.policy]
     snapshot = run.snapshots[0] if run.snapshots and not problems else None
     error = (
         f"{run.outcome.error}: {run.outcome.text}"
@@ -119,13 +121,13 @@ def ending_of(
         parts.append("The same command resumes as described above.")
     elif status is not ExitStatus.COMPLETE:
         condition = f", once the cause is fixed{CODE_CHANGE_HINT}" if error else ""
-        parts.append(f"The same command {_resumes(run, policy)}{condition}.")
+        parts.append(f"The same command {_describe_resumption(run, policy)}{condition}.")
     text = ("\n" if error else " ").join(filter(None, parts))
     return Ending(status, text, error, snapshot, rejected)
 
 
-def _resumes(run: ClusterState, policy: Policy) -> str:
-    """Describe from where a call resumes, as a predicate: "resumes from ..."."""
+def _describe_resumption(run: ClusterState, policy: Policy) -> str:
+    """Describe where the next call resumes, as a predicate: "resumes from ..."."""
     if not policy.replay:
         return "begins with an empty state"
     if not run.snapshots:
@@ -178,7 +180,7 @@ def log_resumption(before: ClusterState, policy: Policy) -> None:
         number = before.snapshots[0].number if before.snapshots and policy.replay else 0
         log.info(
             "the run %s; the previous call: %s",
-            *(_resumes(before, policy), _TEXTS[status].partition(":")[0]),
+            *(_describe_resumption(before, policy), _TEXTS[status].partition(":")[0]),
             extra=event_fields("resumed", snapshot=number, ended=status.value),
         )
 
@@ -201,7 +203,7 @@ class RunReport(Struct, frozen=True):
     kills: int = 0
     restarts: int = 0
     late_elements: int = 0
-    """Late elements among the records of this call that no sink receives."""
+    """Late elements of this call that were dropped, because the flow does not use `late`."""
     ended_by: Signal | None = None
     """The signal that drained the run before the end of its input; None if the input ended."""
 

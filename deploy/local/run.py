@@ -72,10 +72,10 @@ from driftline.engine.wire.messages import Stop
 
 
 def run_flow(flow: Flow, config: RunConfig, console: Console) -> RunReport:
-    """Run a flow until all input is processed and delivered. Raise DriftlineError if it fails.
+    """Run a flow until all input is processed and delivered, or a signal has drained the run.
 
     Log lines of all processes go to the logger ``driftline``; `console` shows the progress if it is
-    a terminal.
+    a terminal. Raises DriftlineError if the run fails.
     """
     flow.check_inputs(config.inputs)
     flow.check_nodes(config.nodes)

@@ -100,10 +100,11 @@ def restore_run(
 def check_restored(
     fitted: Fitted, source: str, flow_input: Input | RetainedSource, *, is_only_input: bool
 ) -> None:
-    """Check the input of one source; `is_only_input`: it is the only source.
+    """Check that the input of a source fits the savepoint from which a run starts.
 
-    Raises StateMismatch if new records would be skipped, because their times are below that of the
-    savepoint, or late, because the source had ended; InputError, Unavailable.
+    `is_only_input`: whether the flow has no other input. Raises StateMismatch if the run would skip
+    new records, because their times are below the savepoint's time, or if they would be late,
+    because the source had ended; InputError, Unavailable.
     """
     savepoint, cut = fitted.savepoint, format_time(fitted.savepoint.time)
     is_numbered = _has_numbered_records(flow_input, is_only_input=is_only_input)
@@ -119,7 +120,7 @@ def check_restored(
         )
     if savepoint.time <= 1 or not is_numbered:
         return
-    if fitted.inputs.get(source, False) is False:  # None: unknown, for example of a list on Spark
+    if fitted.inputs.get(source, False) is False:  # None: unknown
         is_in_savepoint = source in fitted.inputs
         reason = (
             "had a received input when the savepoint was made"
@@ -144,7 +145,7 @@ def check_restored(
 
 
 def _check_length(savepoint: Savepoint, flow_input: Source) -> None:
-    """Check that a savepoint's only input has at least the records that it was made of.
+    """Check that the only input has at least as many records as the savepoint contains.
 
     Raises StateMismatch if not; InputError, Unavailable.
     """
@@ -187,7 +188,7 @@ def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]
     run = FileRegistry(state / "registry").read()
     if run is None:
         raise Unavailable(f"{state} is not a state directory of a run: it has no registry")
-    _check_cut(run, flow, state)
+    _check_can_be_saved(run, flow, state)
     if not run.snapshots:
         raise Unavailable(
             f"{state} holds no committed snapshot: its run has processed no record, or ended "
@@ -228,7 +229,7 @@ def _numbered_inputs(run: ClusterState) -> dict[str, bool]:
     }
 
 
-def _check_cut(run: ClusterState, flow: Flow, state: Path) -> None:
+def _check_can_be_saved(run: ClusterState, flow: Flow, state: Path) -> None:
     flow_identity, policy_name, *_ = run.identity.split("|")
     if flow_identity != make_plan(flow).identity():
         raise StateMismatch(f"{state} holds the state of another flow than {flow.name!r}")

@@ -83,8 +83,8 @@ def verify_run(directory: Path, state: Path | None, inspect_service: InspectServ
             output, state = None, directory
     if state.is_dir():
         try:
-            if (command := state / "run.lock").exists():
-                claim(command).release()
+            if (lock_path := state / "run.lock").exists():
+                claim(lock_path).release()
             wait_for_others(state)
         except InUse:
             raise InUse(
@@ -99,7 +99,7 @@ def verify_run(directory: Path, state: Path | None, inspect_service: InspectServ
         run = None
         all_problems.append(Problem(str(error)))
     if output is None and run is not None and Path(run.output).name == RECORDS:
-        output = state / RECORDS  # the run's own records of outputs at an address
+        output = state / RECORDS  # outputs go to a sink; the run's own records are here
     checked = inspect_directories(state, output)
     service = inspect_service(state, run) if output is None else None
     if not checked and not registry.exists() and service is None:

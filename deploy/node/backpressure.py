@@ -1,8 +1,9 @@
-"""Turn budget of a node: how many elements fit into one turn, so that messages do not wait long.
+"""Turn budget and back-pressure of a node.
 
-Takes: the driver's clock, and the number of elements of each batch. Gives: how many elements of the
-next batch to apply now. Invariant: a turn begins no batch after `TURN_S`, but always applies at
-least one element. This bounds the duration of a turn; correctness never depends on it.
+`TurnBudget` bounds the duration of a turn, so that messages do not wait long. It takes the driver's
+clock and the number of elements of each batch, and returns how many elements of the next batch to
+apply now. Invariant: a turn begins no batch after `TURN_S`, but always applies at least one
+element. Correctness does not depend on the budget.
 
 After repeated crashes, a restarted node is *careful*: it applies the elements of an interval of
 label times one by one, and writes a note about each before applying it. If the node crashes again,
@@ -47,7 +48,7 @@ WAITING_BYTES = 1 << 25
 """Bytes that may wait for the consumer, or for a snapshot, before the node pauses."""
 
 LOG_EVERY_S = 10.0
-"""Minimum seconds between two back-pressure log lines."""
+"""Minimum seconds between two pauses that are logged."""
 
 Clock = Callable[[], float]
 Note = Callable[[str], None]
@@ -79,9 +80,9 @@ class TurnBudget:
         self._note = note
         guess = (TURN_S * GUESS_WEIGHT, INITIAL_ELEMENTS * GUESS_WEIGHT) if clock else (0.0, 1.0)
         self._spent = [guess] * (2 * len(plan.ports))
-        """Weighted (seconds, elements) per port; then per port, for elements that waited there."""
+        """Weighted (seconds, elements), indexed by the `port` of `elements_left`."""
         self._measured_at = self._deadline = 0.0
-        """When the last batch or step ended; when the turn begins no further batch (seconds)."""
+        """When the last batch or step ended; when the time of the turn ends (clock times)."""
         self.steps = 0
         """Number of applied batches and restore steps: a sign of progress."""
         self.current_batch: tuple[int, ElementBatch] | None = None
@@ -218,7 +219,7 @@ class Backpressure:
         """Return whether the node has to pause.
 
         `waiting`: bytes of outputs that wait for the consumer; `unsaved`: bytes that wait for the
-        next snapshot, 0 if that needs more blocks; `now`: seconds, monotonic.
+        next snapshot, 0 if this snapshot needs more blocks; `now`: seconds, monotonic.
         """
         limit = self.waiting_bytes // 2 if self.is_paused else self.waiting_bytes
         was_paused, self.is_paused = self.is_paused, waiting > limit or unsaved > self.waiting_bytes

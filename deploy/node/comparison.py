@@ -50,8 +50,8 @@ class Alignment(Generic[T]):
 
     A channel is a (sender, feeder) pair that sends to the port. A marker ends the epoch on its
     channel; the port's epoch is complete once all channels have delivered the marker. If `aligned`,
-    blocks behind a marker wait for this. Otherwise (at-least-once) they are processed at once: the
-    snapshot then contains part of the next epoch, which a replay applies again.
+    blocks behind a marker wait until then. Otherwise (at-least-once) they are processed at once:
+    the snapshot then contains part of the next epoch, which a replay applies again.
     """
 
     def __init__(self, channels: set[Channel], aligned: bool) -> None:
@@ -144,8 +144,8 @@ class EpochPipeline(NodePipeline):
 
     @property
     def waits_for_snapshot(self) -> bool:
-        # Every port has ended the epoch and sent its markers: no other node waits for this one. A
-        # marker of the next epoch means that this epoch is committed or abandoned.
+        # If every port has ended the epoch and sent its markers, no other node waits for this one.
+        # A marker of the next epoch means that this epoch is committed or abandoned.
         epochs = (alignment.epoch for alignment in self.alignments.values())
         return self.number > self.committed and not self.ended_ports and max(epochs) <= self.number
 
@@ -230,6 +230,7 @@ class ProductionPipeline(NodePipeline):
     """
 
     index: int = field(kw_only=True)
+    """Position of the node in the layout."""
     me: str = field(kw_only=True)
     """Name of the node."""
     outputs: ProductionBarrier = field(kw_only=True)
@@ -248,7 +249,7 @@ class ProductionPipeline(NodePipeline):
     """Durable frames that receivers may lack, and their acknowledgement, to send after a recovery
     once all nodes have entered the incarnation."""
     has_failed: bool = False
-    """Whether the last write failed; the next `Progress` then begins the next production."""
+    """Whether the last write failed: no production begins before the next `Progress`."""
 
     def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
         yield from restore_in_steps(self.tables, segments)
@@ -340,7 +341,7 @@ class ProductionPipeline(NodePipeline):
     def progress(self, processed: int) -> Outgoing:
         self.outputs.record_processed(processed)
         self.ledger.forget(processed)
-        if self.has_failed:  # begin the next production now; it includes the rows of the failed one
+        if self.has_failed:  # the next production may begin; it includes the rows of the failed one
             self.has_failed = self.storing = False
         messages, self.resent = self.resent, []
         return messages

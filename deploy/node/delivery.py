@@ -1,19 +1,23 @@
 """Protocol between a barrier and its consumer, and the delivered frontier without a master.
 
-`Delivery` takes `LastBundle` and `BundleStored` (consumer), and the time. It returns a question
-(`FetchLast`) at the beginning, and again while an answer is overdue; bundles, and again a bundle
-that the consumer did not receive. For a consumer that merges several barriers
-(`Barrier.reports_progress`), it also returns empty bundles, which need no answer, and a question
-whenever it has sent no bundle for `DELIVERY_RETRY_S`. Another process may replace a consumer at any
-time, and messages of the earlier process may arrive late. Therefore each question carries the
-number of bundles sent plus the number stored so far, and an answer with another number is ignored.
-Invariant: between a question and its accepted answer, no bundle is sent or stored.
+`Delivery` takes `LastBundle` and `BundleStored` (consumer), and the time. It returns messages to
+send: bundles, each again if the consumer did not receive it, and questions (`FetchLast`). The first
+question is due at the beginning of an incarnation, further ones while an answer is overdue. For a
+consumer that merges several barriers (`Barrier.reports_progress`), it also returns empty bundles,
+which need no answer, and a question whenever it has returned no other bundle for
+`DELIVERY_RETRY_S`.
 
-`DeliveryGossip` replaces the master's `Progress` while the master is silent (label order): each
-node sends the fronts and the other nodes its own delivered frontier, and the minimum is what the
-master would send. The data path thus continues without a master. After `SETTLE_AFTER_S` a node also
-settles its states up to this minimum; otherwise the undo records of all changes would accumulate.
-The node then refuses snapshots at earlier times, which the master may have requested.
+Another process may replace a consumer at any time, and messages of the earlier process may arrive
+late. Therefore each question carries the number of bundles that were sent, plus the number of
+`BundleStored` that arrived. An answer with another number is ignored. Invariant: between a question
+and its accepted answer, the node sends no bundle and handles no `BundleStored`.
+
+Under policies with label order, `DeliveryGossip` replaces the master's `Progress` while the master
+is silent: each node sends the fronts and the other nodes its own delivered frontier, and the
+minimum is what the master would send. The data path thus continues without a master. After
+`SETTLE_AFTER_S` a node also settles its states up to this minimum; otherwise the undo records of
+all changes would accumulate. The node then refuses snapshots at earlier times, which the master may
+have requested.
 """
 
 from __future__ import annotations
@@ -30,18 +34,22 @@ DELIVERY_RETRY_S = 1.0
 
 SILENT_AFTER_S = 0.02
 """A node gossips if its frontier is ahead of the master's and no `Progress` arrives for this long
-(seconds). At high load the master sends `Progress` every millisecond, and windows of fronts fill
-within some ten milliseconds."""
+(seconds). At high load the master sends `Progress` every millisecond, and the windows of fronts
+fill within tens of milliseconds."""
 
 GOSSIP_EVERY_S = 0.005
 """Minimum interval in seconds between two rounds of `Delivered` messages of a node."""
 
 SETTLE_AFTER_S = 2.0
-"""Seconds without `Progress`, which a master repeats every second, after which a node settles."""
+"""A node settles without the master after this many seconds without `Progress`. A master repeats
+`Progress` every second."""
 
 
 class Delivery:
-    """Protocol of one barrier with its consumer."""
+    """Protocol of one barrier with its consumer in one incarnation.
+
+    `address`: where the consumer sends its answers.
+    """
 
     def __init__(self, barrier: Barrier, incarnation: int, address: str) -> None:
         self.barrier = barrier
@@ -54,7 +62,7 @@ class Delivery:
         self.unanswered = 0
         """Questions since the last answer."""
         self._exchanged = 0
-        """Number of bundles sent plus number of bundles stored."""
+        """Number of bundles sent (a resent one counts again) plus number of `BundleStored`."""
 
     def question(self, now: float) -> FetchLast | None:
         """Return the question to send now; None if none is due."""
@@ -111,8 +119,8 @@ class DeliveryGossip:
 
     Takes: `Progress` (master), `Delivered` (`others`: the other nodes), this node's own delivered
     frontier, the current time. Returns: when to send which frontier, and up to which time to
-    settle. Invariant: consumers have all outputs of all nodes below the settled time. While the
-    master sends `Progress`, the node sends no gossip.
+    settle. Invariant: consumers have all outputs of all nodes below the settled time. While
+    `Progress` arrives at shorter intervals than `SILENT_AFTER_S`, the node sends no gossip.
     """
 
     def __init__(self, others: Iterable[str], start: int) -> None:
@@ -137,7 +145,10 @@ class DeliveryGossip:
         self._schedule(now)
 
     def deliver(self, delivered: int, now: float) -> None:
-        """Record this node's delivered frontier; all elements below it are processed."""
+        """Record this node's delivered frontier.
+
+        Precondition: all nodes have processed all elements below it.
+        """
         if delivered <= self.delivered:
             return
         self.delivered = delivered
@@ -153,7 +164,7 @@ class DeliveryGossip:
         self._delivered_by_others[node] = max(self._delivered_by_others[node], delivered)
 
     def is_master_silent(self, now: float, after: float = SILENT_AFTER_S) -> bool:
-        """Return whether this node has been ahead for `after` seconds without `Progress`."""
+        """Return whether, for `after` seconds, this node was ahead and no `Progress` arrived."""
         return now - self._ahead_since >= after
 
     def take_frontier(self) -> int:

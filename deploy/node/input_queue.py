@@ -6,8 +6,8 @@ it, because its elements would often be undone if they were applied sooner. The 
 speed: operators restore the order.
 
 Takes: blocks, frontiers. Gives: the blocks to apply now. Invariant: each element is in exactly one
-block, and no tombstone overtakes its element. `to_frame` and `arrived_block` convert batches to
-and from frames.
+block, and no tombstone overtakes its element. `to_frame` encodes batches as a frame;
+`arrived_block` turns a received frame into a block.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ class Block:
 
     `time`, `id`: tracking time and id by which trackers know the block; `interval`: (since, until)
     of the times that a front's frame covers, else empty; `first`, `last`: the smallest and the
-    largest time of an element; `roots`: the number of distinct times, or 0 if `InputQueue` has
-    already counted them as not final; `has_tombstones`: whether the block may contain tombstones.
+    largest time of an element; `roots`: the number of distinct times, which stands for the number
+    of roots, or 0 if `InputQueue` has already counted these roots; `has_tombstones`: whether the
+    block may contain tombstones.
     """
 
     __slots__ = (
@@ -152,8 +153,8 @@ class InputQueue:
         self._blocks: list[list[Block]] = [[] for _ in range(plan.stages)]
         """Blocks per stage, in order of arrival."""
         self._stage_of = [port.stage for port in plan.ports]
-        self._unsettled: list[list[tuple[int, int]]] = [[] for _ in plan.ports]
-        """Per port, (largest time, roots) of chosen blocks that are not final."""
+        self._not_final: list[list[tuple[int, int]]] = [[] for _ in plan.ports]
+        """Per port, (largest time, number of roots) of the chosen blocks that are not final."""
 
     def add(self, block: Block) -> None:
         """Queue a received block."""
@@ -206,30 +207,31 @@ class InputQueue:
         """
         if not self._hold_back or not port.feeders:
             return blocks, []
-        unsettled = self._unsettled[port.number]
+        not_final = self._not_final[port.number]
         loops = port.vertex.operator.loops
-        count = INFINITY if loops else sum(map(_second, unsettled))
+        count = INFINITY if loops else sum(map(_second, not_final))
         ready, later = split_ready(blocks, count, complete)
         self._blocks[port.stage] += later
-        unsettled += [(block.last, block.roots) for block in ready if block.roots]
+        not_final += [(block.last, block.roots) for block in ready if block.roots]
         return ready, [block for block in later if not block.id]
 
     def settle(self, frontier: int) -> None:
-        """Stop counting roots below the frontier, which are final, as unsettled."""
-        for port, blocks in enumerate(self._unsettled):
-            self._unsettled[port] = [block for block in blocks if block[0] >= frontier]
+        """Stop counting the roots of chosen blocks below `frontier`, that of outputs: they are
+        final."""
+        for port, blocks in enumerate(self._not_final):
+            self._not_final[port] = [block for block in blocks if block[0] >= frontier]
 
 
 def split_ready(
-    blocks: list[Block], unsettled: int, complete: int
+    blocks: list[Block], not_final: int, complete: int
 ) -> tuple[list[Block], list[Block]]:
     """Return the blocks of one port that are worth applying now, and the blocks that have to wait.
 
-    `unsettled`: the number of roots that were applied at the port and are not final; `complete`:
+    `not_final`: the number of roots that were applied at the port and are not final; `complete`:
     the frontier of the previous stage. A block with times on both sides of `complete` is split. A
-    tombstone has the time of its element, so the two stay in order.
+    tombstone has the time of its element, so a split does not change their order.
     """
-    if unsettled + sum(map(_roots_of, blocks)) <= SPECULATE_UP_TO:
+    if not_final + sum(map(_roots_of, blocks)) <= SPECULATE_UP_TO:
         return blocks, []
     ready: list[Block] = []
     later: list[Block] = []
@@ -247,8 +249,9 @@ def split_ready(
 def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
     """Return the elements of one port's blocks as batches whose times never decrease.
 
-    Batches stay unchanged, and thus packed, where possible. Elements with equal labels stay in the
-    order of arrival: a tombstone must not overtake its element.
+    Batches stay unchanged, and thus packed, where possible. Otherwise they are cut by time, and
+    small neighbours are merged. Elements with equal labels stay in the order of arrival: a
+    tombstone must not overtake its element.
     """
     batches = [batch for block in blocks for batch in block.batches]
     if len(batches) == 1:

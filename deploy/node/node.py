@@ -1,18 +1,18 @@
 """Node role: runs all operators of the flow for its key groups, and owns one barrier.
 
 Takes: frames and markers (fronts, nodes), `Acknowledge`, `Delivered` (nodes), `Promise` (fronts),
-`Progress`, `Prepare`, `Committed`, `Recover` (master), `BundleStored`, `LastBundle`, `Delayed`
-(consumer), and the messages of a state transfer (`state_transfer`). Sends: frames and markers, an
-`Acknowledge` of processed frames, `Prepared` or `PrepareFailed`, `NodeProgress` and `Delivered`
-(label order), `AskPromise` (fronts), `AskSnapshot`, bundles, `FetchLast`; `Unloadable` or `Failed`
-if it cannot continue. Invariants: a frame leaves before, or together with, the acknowledgement of
-the frames that it was made from; the node processes elements only after it has restored the
-complete snapshot and knows the consumer's t_last.
+`Progress`, `Prepare`, `Committed`, `Recover` (master), `BundleStored`, `LastBundle`, `Delayed`,
+`Failed` (consumer), and the messages of a state transfer (`state_transfer`). Sends: frames and
+markers, an `Acknowledge` of processed frames, `Prepared` or `PrepareFailed`, `NodeProgress` and
+`Delivered` (label order), `AskPromise` (fronts), `AskSnapshot`, bundles, `FetchLast`; `Unloadable`
+or `Failed` if it cannot continue. Invariants: a frame leaves before, or together with, the
+acknowledgement of the frames that it was made from; the node processes elements only after it has
+restored the complete snapshot and knows the consumer's t_last.
 
 A turn processes all received blocks, stage by stage (`stages`). The frames of a stage leave as soon
-as the stage is done (strong productions: as soon as they are durable), outputs as soon as the last
-stage is done. The turn ends with work that no output waits for: snapshots, settling, encoding.
-While the consumer or the snapshots are slow, turns process no blocks (`Backpressure`).
+as the stage is done (strong productions: as soon as they are durable). Final outputs leave as soon
+as the last stage is done. The turn ends with work that no output waits for: snapshots, settling,
+encoding. While the consumer or the snapshots are slow, turns process no blocks (`Backpressure`).
 
 Recovery: after `Recover` the node loads the snapshot and restores it into a new pipeline
 (`Restoring`), then asks the consumer for its last bundle. The node runs once the consumer has
@@ -75,17 +75,19 @@ POSTPONED_TURNS_MAX = 2
 """Consecutive turns that may postpone settling and encoding so that messages leave first."""
 
 ENCODE_ROWS_IDLE, ENCODE_ROWS_OVERDUE = 256, 16384
-"""Maximum rows of each state that one turn encodes: few if the node has no messages to send, so
-that it handles new messages soon; more after `POSTPONED_TURNS_MAX` turns that postponed this."""
+"""Maximum rows of each state that one turn encodes. The first applies if the node has no messages
+to send: it is small, so that the node handles new messages soon. The second applies after
+`POSTPONED_TURNS_MAX` turns that postponed encoding."""
 
 BUNDLES_WAITING = 8
 """This many bundles of the maximum size fit into `waiting_bytes`."""
 
 OVERDUE_S = 1.0
-"""If a bundle is unacknowledged for longer (seconds), the status says that the node waits."""
+"""If a bundle is unacknowledged for longer than this (seconds), the status says that the node waits
+for the consumer."""
 
 UNANSWERED_WARN_COUNT = 4
-"""More unanswered `FetchLast` than this cause a warning; the node sends one per second."""
+"""The node warns if more `FetchLast` than this are unanswered; it repeats one every second."""
 
 STATE_TRANSFER, CONSUMER = "state transfer", "consumer"
 """Keys of `obstacles`: why the state transfer starts over; why the consumer cannot store."""
@@ -122,6 +124,7 @@ class Node(Member):
         self.budget = budget or TurnBudget(plan)
         self.more_figures: Callable[[], dict[str, int]] = dict
         """Returns the driver's counters, by name, which `figures` adds to those of the node."""
+        # A node of a later layout uses a placeholder until the master sends that layout.
         layout = tuple(range(nodes)) if index < nodes else (index,)
         bundle_bytes = waiting_bytes // BUNDLES_WAITING
         self._factory = PolicyFactory(
@@ -171,7 +174,8 @@ class Node(Member):
         self._has_begun = False
         """Whether the master has sent `Progress`: all nodes have then entered the incarnation."""
         self._stage = 0
-        """Stage at which the next `turn` continues; `plan.stages` or more: at the work after it."""
+        """Stage at which the next `turn` continues; `plan.stages`: at the release of outputs;
+        larger: at the end of the turn."""
         self._frontiers_moved = False
         """Whether frontiers have moved since the end of the last turn."""
         self._settle_below = 0
@@ -179,7 +183,8 @@ class Node(Member):
         self._postponed_turns = 0
         """Consecutive turns that have postponed settling and encoding."""
         self._unsaved = 0
-        """Bytes that waited for the next snapshot at the last check; 0: it needs more blocks."""
+        """Bytes that waited for the next snapshot at the last `_update_unsaved`; 0 if that snapshot
+        needs more blocks of this node."""
 
     # Status.
 
@@ -215,7 +220,7 @@ class Node(Member):
         return self.budget.doing()
 
     def follow(self) -> None:
-        if self.running:  # before `FollowsMaster`: with the last of these, the new master continues
+        if self.running:  # first, as the new master continues once all members have answered
             self._send_acknowledgements()
         super().follow()
 
@@ -261,7 +266,7 @@ class Node(Member):
             if not 0 <= message.port < len(self.plan.ports):
                 raise MalformedMessage(f"a frame for port {message.port}, which does not exist")
             block = arrived_block(message)
-            if message.cells or message.covered:  # before the block: may raise MalformedMessage
+            if message.cells or message.covered:  # first: a MalformedMessage drops the block, too
                 self._tracking.acknowledge(message.cells, message.covered, message.event_times)
             self._stages.admit(sender, message.feeder, block)
         elif isinstance(message, Acknowledge):
@@ -342,7 +347,9 @@ class Node(Member):
                 )
         for operator, count in self.pipeline.take_dropped():
             self._dropped_log.add(
-                self.now, f"operator {operator!r}; add its .late stream to receive them", count
+                self.now,
+                f"operator {operator!r}; add its .late stream to receive late elements",
+                count,
             )
 
     def _warn_about_future(self, source: str, label: Label, event_time: int) -> None:
@@ -367,7 +374,7 @@ class Node(Member):
         if self.running:
             if self.pipeline.clock is not None:
                 self.watermarks.update(self.pipeline.clock, self.now)
-            if self._has_begun:  # in every policy: a lost marker, too, then shows as a gap
+            if self._has_begun:  # in every policy: if a marker was lost, the receiver sees a gap
                 self._send_all(self._stages.peers.empty_acknowledgements())
             self._send_acknowledgements()
             if self._gossip.is_master_silent(self.now):
@@ -404,7 +411,7 @@ class Node(Member):
         self.budget.begin()
         if not self.running:
             return self._restore()
-        resumed = self._stage > 0  # blocks that arrived since need another turn
+        resumed = self._stage > 0  # earlier stages need another turn for blocks that arrived since
         try:
             return self._work() or self._end_turn() or resumed
         except DriftlineError as error:
@@ -418,7 +425,7 @@ class Node(Member):
             if tracking.is_stale and stages.input_queue.has_several():
                 self._advance()
             if self.backpressure.is_paused:  # otherwise the end of the last turn has done this
-                self._check_unsaved()
+                self._update_unsaved()
             if self.backpressure.update(self.barrier.waiting_bytes, self._unsaved, self.now):
                 self._stage = last
             else:
@@ -447,7 +454,7 @@ class Node(Member):
             self._acknowledge()
             self._advance()
             self._send_bundle()
-        self._check_unsaved()
+        self._update_unsaved()
         more, job = self._snapshots.step()
         if job is not None:
             self.jobs.append(job)
@@ -470,7 +477,7 @@ class Node(Member):
         return more or barrier.encode_ahead() or self._settle_and_encode(ENCODE_ROWS_IDLE)
 
     def _advance(self) -> None:
-        """Act on new frontiers: settle roots, release elements at gates, release outputs."""
+        """Act on new frontiers: count roots as final, release waiting elements and outputs."""
         stages, tracking = self._stages, self._tracking
         if self._factory.position == 0:
             # Do this even if no frontier moves: all frontiers may wait for a lagging front.
@@ -508,6 +515,7 @@ class Node(Member):
         self._take_jobs(transfer)
 
     def _take_jobs(self, transfer: StateTransfer) -> None:
+        """Take over the jobs of a state transfer, and its problem as an obstacle."""
         self.obstacles.pop(STATE_TRANSFER, None)
         if transfer.problem:
             reason = f"{self.name} starts the state transfer over: {transfer.problem}"
@@ -602,7 +610,7 @@ class Node(Member):
     def _unsaved_bytes(self) -> int:
         return self.pipeline.unsaved_bytes + self._snapshots.unstored_bytes
 
-    def _check_unsaved(self) -> None:
+    def _update_unsaved(self) -> None:
         self._unsaved = self._unsaved_bytes() if self.pipeline.waits_for_snapshot else 0
 
     def _acknowledge(self) -> None:

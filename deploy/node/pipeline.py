@@ -3,6 +3,8 @@
 `Snapshotter` writes the node's parts of snapshots: it captures all changes in one step and encodes
 them over several turns.
 
+`BufferingGate` makes the elements at a port wait for the frontier.
+
 `NodePipeline` cuts snapshots by label; its subclasses (`deploy.node.comparison`) cut them by
 markers or productions. `PolicyFactory` picks the class.
 
@@ -65,6 +67,7 @@ class NodePipeline:
     barrier: Barrier
     chains: Chains
     keyed: dict[str, Keyed]
+    """Name of a keyed operator -> its step."""
     gates: dict[int, BufferingGate]
     """Port -> gate in front of its chain; empty unless the ordering is buffered."""
     clock: Clock | None = None
@@ -120,8 +123,7 @@ class NodePipeline:
     def end_turn(self, acks: Acks, unfinished: bool = False) -> int:
         """End a turn. Return the number of the snapshot to begin now; 0 for none.
 
-        `acks`: acknowledgement of the turn's work; `unfinished`: whether the turn processed a block
-        only in part.
+        `acks`: acknowledgement of the turn's work; `unfinished`: see `Stages.unfinished`.
         """
         return 0
 
@@ -138,15 +140,15 @@ class NodePipeline:
         """Close a port below the frontier: no element with a smaller time arrives there."""
         vertex = self.plan.ports[port].vertex
         if port in self.gates or port in self.timed_steps or vertex.operator.loops:
-            return  # elements below the frontier may wait, or return
+            return  # elements below the frontier may still wait there, or return to the port
         step = self.keyed.get(vertex.name)
         if step is not None:
             step.close(frontier)
 
     def settle(self, frontier: int) -> None:
-        """Move the changes of elements below the frontier, which are final, to the changelogs.
+        """Move the state changes made by elements below the frontier to the changelogs.
 
-        Precondition: no snapshot that is still to be taken has an earlier time.
+        Precondition: these changes are final, and each future snapshot has at least this time.
         """
         self.barrier.trim_history(frontier)
         if self.clock is not None:
@@ -155,7 +157,10 @@ class NodePipeline:
             step.settle(frontier)
 
     def encode_early(self, rows: int) -> bool:
-        """Encode at most `rows` rows of each state that has many. Return whether it did any."""
+        """Encode up to `rows` changed rows of each state that has many, ahead of the next snapshot.
+
+        Return whether any were encoded.
+        """
         encoded = [step.changelog.encode_early(rows) for step in self.keyed.values()]
         return any(encoded)
 
@@ -195,8 +200,8 @@ class NodePipeline:
     def begin(self, start: int, event_times: Sequence[tuple[int, int]], late: int = 0) -> None:
         """Begin to process times from `start` on.
 
-        `event_times`: those of the sources as of `start`; `late`: number of elements below `start`
-        that were late.
+        `event_times`: `Clock.as_of` of time `start`; `late`: the number from which
+        `late_before` counts on.
         """
         self._late = late
         if self.clock is not None:
@@ -205,15 +210,16 @@ class NodePipeline:
             step.done = start
 
     def late_before(self, time: int) -> int:
-        """Return the number of elements below a time that were late and that no sink receives.
+        """Return the number of elements below a time that were dropped because they were late.
 
-        Only the sum of all nodes has a meaning: it is a function of the labelled input.
+        Only the sum over all nodes is meaningful: it is a function of the labelled input. The first
+        node adds the number that the snapshot contains, for all nodes.
         Precondition: no later time is settled.
         """
         return self._late + sum(step.late_before(time) for step in self._dropping)
 
     def event_times(self, time: int) -> tuple[tuple[int, int], ...]:
-        """Return the event times of the sources as of a time; () if the flow needs none.
+        """Return the states of the sources (`Clock.as_of`) as of a time; () if the flow needs none.
 
         Precondition: no later time is settled.
         """
@@ -235,11 +241,14 @@ class NodePipeline:
 
     @property
     def waits_for_snapshot(self) -> bool:
-        """Whether the next snapshot depends on no further blocks of this node."""
+        """Whether the next snapshot needs no further blocks from this node."""
         return True
 
     def mark(self, sender: str, marker: Marker) -> None:
-        """Accept a marker. Raises MalformedMessage if there are no markers or no such port."""
+        """Accept a marker.
+
+        Raises MalformedMessage if the policy has no markers, or the flow has no such port.
+        """
         raise MalformedMessage(f"a marker for port {marker.port}, which takes no markers")
 
     def ends_epoch(self, port: int) -> bool:
@@ -251,7 +260,10 @@ class NodePipeline:
         raise AssertionError("only policies with markers have epochs")
 
     def merge_job(self, number: int, previous: int) -> MergeParts:
-        """Return the job for committed snapshot `number`; `previous`: the one before it."""
+        """Return the merge job to do after snapshot `number` was committed.
+
+        `previous`: the committed snapshot before it.
+        """
         return MergeParts(number, previous)
 
     def validate(self) -> None:
@@ -315,9 +327,9 @@ class Snapshotter:
         return []
 
     def refuse(self, number: int, time: int) -> Outgoing:
-        """Refuse a snapshot at a time below the settled time. Return the answer."""
+        """Refuse a snapshot as of `time`, as later changes are settled. Return the answer."""
         self.requested_number = self.answered_number = number
-        reason = f"the master was silent, and the state from {format_time(time)} on is settled"
+        reason = f"changes from {format_time(time)} on were settled while the master was silent"
         return [("master", PrepareFailed(number, reason))]
 
     def begin(self, number: int, time: int) -> None:
@@ -332,7 +344,7 @@ class Snapshotter:
     def step(self) -> tuple[bool, StoreSnapshot | None]:
         """Encode a chunk. Return (whether chunks remain, the job that writes the part).
 
-        The job is None until all chunks are encoded and the part may be written.
+        The job is None until all chunks are encoded and the part may be written (`may_prepare`).
         """
         if self._capture is None:
             return False, None
@@ -350,7 +362,10 @@ class Snapshotter:
         return False, self._storing
 
     def stored(self, job: DurableJob, result: object) -> Prepared | PrepareFailed | None:
-        """Handle the result of a job. Return the answer to the master; None if it wrote no part."""
+        """Handle the result of the job that writes the part. Return the answer to the master.
+
+        Do nothing, and return None, for any other job.
+        """
         if not isinstance(job, StoreSnapshot) or job is not self._storing:
             return None
         self._storing = None

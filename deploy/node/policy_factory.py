@@ -86,10 +86,10 @@ class PolicyFactory(Struct, frozen=True):
     def make_pipeline(
         self, start: int = 0, number: int = 0, meta: bytes = b"", same_code: bool = True
     ) -> NodePipeline:
-        """Return a pipeline with empty tables that starts at snapshot `number` of time `start`.
+        """Return a pipeline with empty tables, into which snapshot `number` may be restored.
 
-        `number` 0: no snapshot; `meta`: the metadata of the snapshot; `same_code`: whether the
-        snapshot was taken by the code that runs now.
+        `start`: the time of the snapshot; `number` 0: no snapshot; `meta`: the metadata of the
+        snapshot; `same_code`: whether the snapshot was taken by the code that runs now.
         Raises SnapshotDamaged if another policy wrote the metadata.
         """
         plan = self.plan
@@ -119,18 +119,18 @@ class PolicyFactory(Struct, frozen=True):
             for port in plan.ports
             if buffered and port.vertex.is_keyed and port.vertex.on_timer is None
         }
-        parts = plan, barrier, chains, keyed, gates
+        components = plan, barrier, chains, keyed, gates
         me = f"node-{self.index}"
         if isinstance(barrier, ProductionBarrier):
             return ProductionPipeline(
-                *parts, index=self.position, me=me, outputs=barrier, number=number
+                *components, index=self.position, me=me, outputs=barrier, number=number
             )
         if isinstance(barrier, EpochBarrier):
             names = node_names(self.layout)
-            return TwoPhasePipeline(*parts, names=names, me=me, outputs=barrier)
+            return TwoPhasePipeline(*components, names=names, me=me, outputs=barrier)
         if self.policy.has_markers:
-            return EpochPipeline(*parts, names=node_names(self.layout), me=me)
-        return NodePipeline(*parts, clock)
+            return EpochPipeline(*components, names=node_names(self.layout), me=me)
+        return NodePipeline(*components, clock)
 
     def _clock(self) -> Clock | None:
         """Return the clock of the sources' event times; None if no operator has timers."""
@@ -172,7 +172,10 @@ class PolicyFactory(Struct, frozen=True):
 
 
 def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:
-    """Return (the consumer's t_last, pre-committed outputs) in metadata. Raises SnapshotDamaged."""
+    """Return (the consumer's t_last, pre-committed outputs) from the metadata of a snapshot.
+
+    Raises SnapshotDamaged.
+    """
     match meta:
         case None:
             return NO_T_LAST, ()
@@ -182,7 +185,10 @@ def _outputs_in(meta: object, snapshot: int) -> tuple[int, object]:
 
 
 def _checksum_in(meta: object, snapshot: int) -> int:
-    """Return the checksum of all outputs, from metadata; 0 if None. Raises SnapshotDamaged."""
+    """Return the checksum of all outputs before a snapshot, from its metadata.
+
+    Return 0 without metadata. Raises SnapshotDamaged.
+    """
     if not isinstance(meta, int | None):
         raise SnapshotDamaged(f"snapshot {snapshot} was taken under another policy")
     return meta or 0

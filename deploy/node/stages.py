@@ -7,17 +7,17 @@ id of this block. Therefore a frame, or a root, may take any number of turns, an
 elements that are not applied.
 
 All batches that a chain makes for a port on a node, from all blocks processed together, become one
-frame. It is tracked under the smallest time of its elements. (The time of the blocks would be too
-small: an element out of order may cause only corrections of later times, and frontiers would wait
-for them.)
+frame. It is tracked under the smallest time of its elements, not under that of the blocks. (An
+out-of-order element may cause only corrections of later times. The frontier need not wait for these
+corrections before it passes the time of the element.)
 
 Batches for a port on the same node are packed, too: functions see the same types wherever their
 input comes from.
 
 Takes: blocks, markers, frontiers. Gives: frames, markers, and acknowledgements to the tracking.
-Invariants: an id is acknowledged together with the ids of all frames sent because of it; of the
-blocks processed together, no element is applied after one with a later time; an output is in
-exactly one frame.
+Invariants: the id of a frame is acknowledged together with the ids of all frames sent because of
+it; of the blocks processed together, no element is applied after one with a later time; an output
+is in exactly one frame.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class Stages:
         self.own_blocks: list[tuple[int, Block]] = []
         """(feeder, block) of the frames that the node made for itself."""
         self.unfinished = False
-        """Whether the last turn that processed blocks left any, for example the rest of one."""
+        """Whether the last turn that processed blocks left work that waits for no frontier: the
+        rest of a block, or messages of an iteration."""
         self.gates_due = False
         """Whether elements below a frontier may wait at gates or in operators with timers."""
         self.frames = 0
@@ -84,7 +85,7 @@ class Stages:
         self._ports = [plan.ports_of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
         self._first_timed = plan.fronts + self._node_index
-        """Number of this node's first operator with timers at the trackers, after the fronts."""
+        """Number of this node's first operator with timers among the coverers (`acker.tracker`)."""
         self._entries = pipeline.chains.entries
         """Port -> the first step of its chain."""
         self._batches: dict[tuple[int, int, int], list[ElementBatch]] = {}
@@ -109,7 +110,7 @@ class Stages:
         for port in self._ports[stage]:
             if port.number in blocks:
                 # Undoing a message of an iteration would undo other messages, again and again. So a
-                # port that loops applies one time after the other.
+                # port that loops applies only the elements of the smallest unfinished time.
                 frontiers, loops = self._tracking.frontiers, port.vertex.operator.loops
                 complete = frontiers[stage] + 1 if loops else frontiers[stage - 1]
                 ready, split_off = self.input_queue.choose(port, blocks[port.number], complete)
@@ -132,12 +133,12 @@ class Stages:
             frontier = frontiers[gate.stage]
             if not gate.advance(frontier):
                 continue
-            budget_port = len(self._entries) + port  # the turn budget counts these elements apart
+            budget_port = len(self._entries) + port  # waiting elements have a budget of their own
             batch, tokens = gate.take(frontier, budget.elements_left(budget_port, frontier - 1))
             budget.begin_batch(budget_port, batch)
             self._entries[port].push(*batch.elements())
             budget.end_batch(budget_port, len(batch.labels))
-            self._send_on(port)
+            self._send_frames(port)
             self._admit_own()
             self._tracking.acks.join(tokens)
             self.gates_due |= gate.advance(frontier)
@@ -145,23 +146,23 @@ class Stages:
             frontier, done_before = self._tracking.arrived[self._stage_of[port]], step.done
             if step.done < frontier:
                 self._apply_timed(port, step, frontier)
-                step_number = self._first_timed + number * len(self._names)
-                self._tracking.acks.join(covered=[(step_number, done_before, step.done)])
+                coverer = self._first_timed + number * len(self._names)
+                self._tracking.acks.join(covered=[(coverer, done_before, step.done)])
                 self.gates_due |= step.done < frontier
 
     def _apply_timed(self, port: int, step: TimedStep, frontier: int) -> None:
-        """Apply elements of an operator with timers, as many as fit into the turn."""
+        """Apply as many elements of an operator with timers as fit into the turn."""
         budget = self._budget
-        budget_port = len(self._entries) + port  # the turn budget counts these elements apart
+        budget_port = len(self._entries) + port  # waiting elements have a budget of their own
         taken = step.take(frontier, budget.elements_left(budget_port, frontier - 1))
         budget.begin_batch(budget_port, ElementBatch(*taken, signs=None))
         step.apply_taken()
         budget.end_batch(budget_port, len(taken[0]))
-        self._send_on(port)
+        self._send_frames(port)
         self._admit_own()
 
     def _process_blocks(self, port: Port, blocks: list[Block], complete: int) -> None:
-        """Push blocks through a port's chain and send the resulting frames."""
+        """Push blocks through a port's chain, acknowledge them, and send the resulting frames."""
         number, acks = port.number, self._tracking.acks
         epoch_ends = self._has_markers and self._pipeline.ends_epoch(number)
         tokens, rest = self._apply(number, blocks, complete, to_the_end=epoch_ends)
@@ -179,7 +180,7 @@ class Stages:
             acks.join(event_times=event_times)
             event_times.clear()
         if self._pipeline.outbounds[number]:
-            self._send_on(number)
+            self._send_frames(number)
 
     def _apply(
         self, number: int, blocks: list[Block], complete: int, to_the_end: bool
@@ -218,7 +219,7 @@ class Stages:
 
     # Outputs.
 
-    def _send_on(self, feeder: int) -> None:
+    def _send_frames(self, feeder: int) -> None:
         """Send the frames that a chain made; queue those for this node in `own_blocks`."""
         for port, node, time, batches in self._take(feeder):
             id = self._new_id()
@@ -240,13 +241,14 @@ class Stages:
                     self._batches.setdefault((feeder, port, node), []).append(batch)
 
     def _take(self, feeder: int) -> Iterator[tuple[int, int, int, list[ElementBatch]]]:
-        """Remove a chain's outputs; yield (port, node, tracking time, batches) of each frame."""
+        """Make frames of a chain's outputs; yield (port, node, tracking time, batches) of each."""
         self._pack(feeder)
         for key in [key for key in self._batches if key[0] == feeder]:
             batches = self._batches.pop(key)
             yield (*key[1:], min(min(times(batch.labels)) for batch in batches), batches)
 
     def _count(self, port: int, time: int, id: int) -> None:
+        """Count a new frame, and add its id to the acknowledgement."""
         self.frames += 1
         self._tracking.acks.add(self._stage_of[port], time, id)
 
@@ -269,11 +271,11 @@ class Stages:
 
 
 class Peers:
-    """Sender of a node's messages to other nodes: frames and, in label order, acknowledgements.
+    """Queue of a node's messages to other nodes: frames and, in label order, acknowledgements.
 
     The acknowledgement of a stage travels in the last frame that the stage makes for a node, which
-    saves a message; a node without such a frame receives an `Acknowledge`. Without label order
-    nodes need no acknowledgements, and frames leave at once unless `defer` queues them (see
+    saves a message; a node that gets no frame receives an `Acknowledge`. Without label order nodes
+    need no acknowledgements, and frames leave at once unless `defer` queues them (see
     `NodePipeline.defer_frame`). Invariant: frames and acknowledgements leave in the order in which
     they were made.
     """
@@ -304,7 +306,11 @@ class Peers:
         return [] if previous is None else [(to, to_frame(previous))]
 
     def acknowledge(self, acknowledged: Acknowledged) -> Outgoing:
-        """Return messages that carry this acknowledgement to the peers, in queued frames if any."""
+        """Return the messages that carry this acknowledgement to the peers.
+
+        These are the queued frames, and an `Acknowledge` for each other peer. If the
+        acknowledgement is empty, return only the frames.
+        """
         messages: Outgoing = []
         for to in self._names:
             unsent = self._waiting_frames.pop(to, None)

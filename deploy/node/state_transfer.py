@@ -5,18 +5,19 @@ process needs in the next layout while the nodes of the current one run. `StateF
 source node; `StateServer`, its counterpart there, serves the state in the node's store, a slice at
 a time. Contract of `StateTransfer`:
 
-Takes: `Join` (coordinator), `Parts`, `Slice` and `NoParts` (nodes), results of the disk, the time.
+Takes: `Join` (coordinator), `Parts`, `Slice` and `NoParts` (nodes), results of jobs, the time.
 Gives: `AskParts` and `AskSlice`, jobs, `Joined`; and a pipeline with the state, when the node
 enters an incarnation. Invariant: `Joined` names a snapshot only if the pipeline, and a durable
 chain of parts, contain the state of the node's key groups at that snapshot, and no later changes.
 
 The transfer first reads all parts of a snapshot, then the difference to each later snapshot that
 the coordinator names, so the last step is small. Each source has at most one unanswered question.
-Complete segments are verified; rows of other nodes' keys are dropped. If the data is inconsistent,
-because a source merged or removed parts meanwhile, the node starts over with an empty store.
+The transfer verifies each complete segment, and drops the rows of keys that other nodes own. If the
+data is inconsistent, because a source merged or removed parts meanwhile, the node starts over with
+an empty store.
 
-The new parts belong to the next layout, whose outputs begin at the time of the snapshot. So their
-metadata contain 0 as the checksum of all outputs before this time.
+The new parts belong to the next layout, whose outputs begin at the time of the snapshot. So the
+metadata of a new part contains 0 as the checksum of all outputs before this time.
 """
 
 from __future__ import annotations
@@ -63,13 +64,14 @@ from driftline.engine.wire.messages import (
 from driftline.engine.wire.role import DurableJob
 
 RETRY_AFTER_S = 1.0
-"""Seconds until an unanswered question is repeated, and until a retry after a failure."""
+"""The node repeats an unanswered question, and retries failed work, after this many seconds."""
 
 MERGE_PAUSE_S = 3.0
 """For this many seconds after a question a node merges no parts: another question may follow."""
 
 BACKOFF_MAX_S = 60.0
-"""Maximum back-off in seconds before starting over: a source's parts may stay damaged."""
+"""Maximum back-off in seconds before the transfer starts over. The back-off doubles each time, as a
+source's parts may stay damaged."""
 
 FETCHED_BYTES_MAX = 1 << 26
 """No question is sent while this many bytes of segments wait to be restored."""
@@ -101,7 +103,9 @@ class StateTransfer:
         self._owners, self._position = Owners(nodes, factory.plan.flow.groups), position
         self._join_request = request
         self._vacating: Vacate | None = None
+        """Unfinished job that empties the store."""
         self._storing: StoreSnapshot | None = None
+        """Unfinished job that stores the fetched rows."""
         self._retry_at = 0.0
         """When to retry after a failure of the disk or a source (seconds, monotonic); 0: never."""
         self._backoff_s = RETRY_AFTER_S
@@ -109,7 +113,7 @@ class StateTransfer:
         self._begin()
 
     def _begin(self) -> None:
-        """Empty the state and the store."""
+        """Begin with an empty state, and request to empty the store."""
         self.pipeline: NodePipeline | None = None
         """Pipeline with the state fetched so far; None before the first fetch."""
         self._fetched = EMPTY_SNAPSHOT
@@ -117,6 +121,7 @@ class StateTransfer:
         self._bytes = 0
         """Bytes of this node's rows fetched of `_target`."""
         self._fetches: dict[str, StateFetch] = {}
+        """Source node -> its fetch of `_target`; empty if no fetch is in progress."""
         self._target = EMPTY_SNAPSHOT
         """The snapshot being fetched, or fetched last."""
         self._retained: list[bytes] = []
@@ -140,7 +145,10 @@ class StateTransfer:
     # Messages.
 
     def join(self, request: Join, send: Send, now: float) -> None:
-        """Fetch the snapshot that the coordinator names; send `Joined` if it is already fetched."""
+        """Fetch the snapshot that the coordinator names; send `Joined` if it is already fetched.
+
+        If other work is in progress, begin after it.
+        """
         self._join_request = request
         requested = request.number, request.snapshot_incarnation
         if requested == self._fetched and self._is_idle:
@@ -158,7 +166,7 @@ class StateTransfer:
         return self.layout == layout and self._fetched == snapshot and self._is_idle
 
     def pipeline_from(self, start: int) -> NodePipeline:
-        """Return the pipeline; its outputs begin at `start`, the time of its snapshot."""
+        """Return the pipeline, whose outputs begin at `start`: the time of its snapshot."""
         pipeline = self.pipeline or self.factory.make_pipeline()
         pipeline.barrier.advance(start)
         return pipeline
@@ -177,7 +185,7 @@ class StateTransfer:
         if now < self._retry_at:
             return
         if requested[0] <= self._fetched[0]:  # the coordinator returned to an earlier snapshot
-            self._start_over(f"snapshot {self._fetched[0]} is no longer the newest", now)
+            self._start_over(f"the run returned to a snapshot before {self._fetched[0]}", now)
             return
         if self.pipeline is None:
             self.pipeline = self.factory.make_pipeline()
@@ -280,7 +288,7 @@ class StateTransfer:
 
 
 class StateFetch:
-    """Reader of one source node's part of a snapshot, a slice at a time.
+    """Reader of one source node's segments of a snapshot, a slice at a time.
 
     Takes: `Parts` and `Slice` (the source), the time. Gives: `AskParts` and `AskSlice`, one
     question at a time, and segments. Invariant: each segment that `Parts` lists is returned once,
@@ -295,9 +303,11 @@ class StateFetch:
         self._unread_segments: deque[tuple[int, int, int]] = deque()
         """(part, key group, checksum) of the segments still to be read."""
         self._slices: list[bytes] = []
+        """Slices read of the first unread segment."""
         self._offset = 0
-        """Bytes read of the first unread segment, which are in `_slices`."""
+        """Total bytes of these slices."""
         self._ask_at = 0.0
+        """When to send the next question, or to repeat the last one (seconds, monotonic)."""
 
     @property
     def is_over(self) -> bool:
@@ -350,10 +360,11 @@ class StateFetch:
 class StateServer:
     """Server of the durable parts of committed snapshots for nodes of the next layout.
 
-    Takes: `AskParts` and `AskSlice`, results of the disk. Gives: jobs, and `Parts`, `Slice` or
-    `NoParts`. The loop only forwards the slices that the disk thread has read. A reader has one
-    unanswered question, which bounds the memory used here. Parts are not merged while they are
-    read. If a part is merged or removed nevertheless, the reader detects this and starts over.
+    Takes: `AskParts` and `AskSlice`, results of jobs. Gives: jobs, and `Parts`, `Slice` or
+    `NoParts`. The jobs read slices outside the node's loop, which only forwards them. Each reader
+    has at most one unanswered question, which bounds the memory used here. The node merges no parts
+    while another node reads them (`is_being_read`). If a part is merged or removed nevertheless,
+    the reader detects this and starts over.
     """
 
     def __init__(self) -> None:
@@ -364,7 +375,7 @@ class StateServer:
         return now < self._requested_at + MERGE_PAUSE_S
 
     def ask(self, sender: str, message: AskParts | AskSlice, now: float) -> ListParts | ReadSlice:
-        """Return the job that answers a question."""
+        """Return the job that reads the answer to a question."""
         self._requested_at = now
         if isinstance(message, AskSlice):
             return ReadSlice(sender, message.part, message.group, message.offset, SLICE_BYTES)
@@ -411,7 +422,7 @@ class Restoring:
         self.start = start
         self._same_code = same_code
         self.load_again = False
-        """Whether the job failed temporarily, and the node has to repeat it."""
+        """Whether `load` failed temporarily, and the node has to repeat it."""
         self.pipeline: NodePipeline | None = None
         """The pipeline, once its whole state is restored."""
         self._began_at, self._log_at = now, now + LOG_EVERY_S

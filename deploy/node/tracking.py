@@ -7,9 +7,9 @@ the master has a complete tracker, and receives all acknowledgements.
 
 Takes acknowledgements of other nodes, promises of fronts, and this node's own work (`acks`).
 Returns acknowledgements, `NodeProgress`, `frontiers`, and `final_outputs`. Invariant: an
-acknowledgement contains, with the id of a processed frame, the ids of all frames sent because of
-this frame; therefore `Acks.take` is not called in the middle of a stage's work. Acknowledgements
-may be joined: the invariant holds for their XOR.
+acknowledgement that contains the id of a processed frame also contains the ids of all frames sent
+because of this frame. Therefore the node does not call `Acks.take` in the middle of a stage's work.
+Several acknowledgements may be joined to one: the invariant holds for their XOR.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ Cells = tuple[tuple[int, int, int], ...]
 """(stage, tracking time, XOR of frame ids)"""
 
 Intervals = tuple[tuple[int, int, int], ...]
-"""(number, since, until). For the number of a front: the times that a processed frame of the front
-covers. For a larger number: the times that an operator with timers has completed."""
+"""(coverer, since, until). If the coverer is a front: the times that a processed frame of the front
+covers. If it is an operator with timers: the times that the operator has completed."""
 
 EventTimes = tuple[tuple[int, int, int], ...]
 """(front, time, event time) of the records in processed frames of fronts."""
@@ -64,8 +64,7 @@ class Acks:
         self._cells[stage, time] = self._cells.get((stage, time), 0) ^ ids
 
     def cover(self, front: int, interval: tuple[int, ...], roots: int) -> None:
-        """Add a processed frame of a front, which covers `interval` (since, until) and has this
-        number of roots."""
+        """Add a processed frame of a front; `interval`: the times that it covers (since, until)."""
         since, until = interval
         self._covered.append((front, since, until))
         self.roots += roots
@@ -76,7 +75,7 @@ class Acks:
         covered: Iterable[tuple[int, int, int]] = (),
         event_times: Iterable[tuple[int, int, int]] = (),
     ) -> None:
-        """Add another acknowledgement, or parts of one: tokens, covered times, event times."""
+        """Add another acknowledgement, or only its cells, covered times or event times."""
         for cell in cells:
             self.add(*cell)
         self._covered += covered
@@ -134,15 +133,17 @@ class Tracking:
         """
         self._last_stage = plan.stages - 1
         self._for_master = Acks()
+        """Acknowledgement that the master has not received yet; unused in label order."""
         self._for_peers = Acks()
+        """Acknowledgement that peers have not received yet; unused without label order."""
         self._delivered = 0
 
     def end_turn(self, now: float) -> Acknowledged:
         """End a turn, or the work of a stage. Return the acknowledgement to send to peers now.
 
-        Return an empty one if none is due. The acknowledgement of work in the last stage may be
-        sent later (`take_for_peers`) if outputs of peers wait only for earlier stages
-        (`final_outputs`).
+        Return an empty one if none is due. If outputs of peers do not wait for the last stage of
+        this node (`final_outputs`), work in the last stage may be acknowledged later
+        (`take_for_peers`).
         """
         roots = self.acks.roots
         cells, covered, event_times = self.acks.take()
@@ -178,7 +179,7 @@ class Tracking:
         self.tracker.promise(message.front, message.since, message.until, message.durable)
 
     def update_frontiers(self, now: float) -> bool:
-        """Update `frontiers` and `arrived`. Return whether any moved: never without label order."""
+        """Update `frontiers` and `arrived`. Return whether any moved; False without label order."""
         self.is_stale = False
         if not self._ordered:
             return False
@@ -209,7 +210,7 @@ class Tracking:
         return min(self.frontiers[-3], self.tracker.durable, last_stage)
 
     def deliver(self, delivered: int, roots: int, now: float) -> None:
-        """Record the node's delivered frontier; `roots`: number of newly delivered roots."""
+        """Record the node's delivered frontier; `roots`: how many roots it has passed, roughly."""
         if delivered > self._delivered:
             self._delivered = delivered
             self._report_soon(roots, now)

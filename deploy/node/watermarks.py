@@ -1,8 +1,8 @@
-"""Watermarks of a node, for status reports: how far event time is, and what holds it back.
+"""Watermarks of a node, for status reports: how far they have advanced, and what holds them back.
 
 `WatermarkMonitor` compares the watermarks of the sources with those of its last call, so it costs
-nothing per element. The node calls it every 0.2 s and keeps it over incarnations: a replay that
-repeats event times does not count as movement.
+nothing per element. The node calls it every 0.2 s, and keeps it across incarnations, so that a
+replay of the same event times does not count as movement.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ class WatermarkMonitor:
         """Front -> (largest watermark, last status, when either last changed)."""
 
     def update(self, clock: Clock, now: float) -> None:
-        """Compare with the last call. `now`: seconds, monotonic."""
+        """Note which watermarks and statuses have changed since the last call.
+
+        `now`: seconds, monotonic.
+        """
         for front, delay in enumerate(clock.delays):
             if delay is None:
                 continue

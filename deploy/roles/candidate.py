@@ -1,11 +1,11 @@
 """The candidate: a master that queues for leadership and leads once it is first.
 
-Takes results of the jobs `Enlist`, `FindPredecessor`, `FindSuccessor` and `ReadState`, and registry
-events from its driver; once it leads, also the input of its master. Emits these jobs; once it
-leads, also the messages and jobs of its master. Invariant: its master begins with a registry state
-that was read after the candidate had become first. A candidate stops leading when its session ends,
-or when it steps down for the next candidate (`coordinator.leadership`). In both cases its process
-exits, and a new process joins the queue.
+Takes results of the jobs `Enlist`, `FindPredecessor`, `FindSuccessor` and `ReadState`, and from its
+driver the events of the registry (queue changed, session expired); once it leads, also the input of
+its master. Emits these jobs; once it leads, also the messages and jobs of its master. Invariant:
+its master begins with a registry state that was read after the candidate had become first. A
+candidate stops leading when its session ends, or when it steps down for the next candidate
+(`coordinator.leadership`). In both cases its process exits, and a new process joins the queue.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class ReadState(DurableJob, frozen=True):
 class Candidate(Role):
     """One of several masters of a flow.
 
-    `process`: id of the process; `make`: builds the master from a registry state, and raises
-    StateMismatch for the state of another run.
+    `process`: id of the process; `make`: builds the master from a registry state (None if there is
+    none yet), and raises StateMismatch for the state of another run.
     """
 
     def __init__(
@@ -135,7 +135,10 @@ class Candidate(Role):
         return more
 
     def _on_successor_found(self, job: FindSuccessor, result: object) -> None:
-        """Step down if another master waits behind this one and members are unreachable."""
+        """Step down if another master waits behind this one and members are unreachable.
+
+        A StateMismatch means that the session of this process has ended.
+        """
         assert self.master is not None
         self.update_obstacle(job, result)
         if isinstance(result, StateMismatch):
@@ -169,6 +172,7 @@ class Candidate(Role):
             self.addresses = self.master.addresses
 
     def _take_outputs_of(self, master: Master) -> None:
+        """Move the messages and jobs of the master to this role, for the driver."""
         self.outbox += master.outbox
         self.jobs += master.jobs
         master.outbox.clear()

@@ -1,11 +1,13 @@
-"""The consumer server: the role around a consumer, in its own process or beside a node.
+"""The consumer server: the role that stores bundles of barriers in their consumers.
+
+It runs in its own process, or beside a node.
 
 Takes `FetchLast` and `Bundle` from barriers. Answers `LastBundle` or `BundleStored`; `Delayed` if
 the barrier has to retry (a full disk); `Failed` if a retry would not help (a payload that the
 target cannot hold, a directory of another run).
 
-The first `FetchLast` of an incarnation raises a fence: bundles of earlier incarnations are no
-longer stored, whether they arrive late or come from a node that does not know that it was replaced.
+The first `FetchLast` of an incarnation sets a fence: the server drops messages of earlier
+incarnations, whether they arrive late or come from a node that does not know that it was replaced.
 A server that has just started has no fences. It stores no bundle of a barrier before the barrier's
 first `FetchLast`; a barrier sends one if an answer is overdue.
 
@@ -46,10 +48,10 @@ from driftline.engine.wire.role import Role
 class DeadLetters(RateLimitedLog):
     """Rate-limited log lines about dead letters.
 
-    The first dead letter is logged at once; later lines give the count and the last one. At most
-    two lines a minute are logged, and one at the end. Each failure that a consumer stored, and each
-    bad record that was set aside, has to be added once. `location`: where the dead letters are, for
-    people.
+    The first dead letter is logged at once. Each later line gives the number of dead letters since
+    the line before, and the last of them. There are at most two lines a minute, and one at the end.
+    The owner adds each failure that a consumer stored, and each bad record that was set aside,
+    once. `location`: where the dead letters are, for people.
     """
 
     def __init__(self, location: str) -> None:
@@ -110,7 +112,7 @@ class ConsumerServer(Role):
         """Barrier with an unavailable consumer -> the reason, for people."""
         self._failure_logs: dict[str, FailureLog] = {}
         self._unstored: set[str] = set()
-        """Barriers whose last bundle failed; a stored bundle removes the barrier."""
+        """Barriers whose last bundle could not be stored."""
         self._open_consumer = open_consumer
         self._letters = letters
         self._consumers: dict[str, Consumer] = {}
@@ -147,7 +149,7 @@ class ConsumerServer(Role):
         return super().tick(now)
 
     def channel_lost(self, sender: str) -> None:
-        """Do nothing: messages of consumers are not numbered."""
+        """Do nothing: a consumer receives only control messages, which have no numbers."""
 
     def close(self) -> None:
         """Close all consumers."""
@@ -165,8 +167,8 @@ class ConsumerServer(Role):
         self.fences[request.barrier] = request.incarnation
         self.addresses[sender] = request.address
         last = self._consumer(request.barrier).last(request.barrier, request.groups)
-        # Only the first answer of an incarnation is compared with a replay. A barrier repeats its
-        # request while the consumer is slow, so later answers have to be small.
+        # The barrier compares only the first answer of an incarnation with its replay. It repeats
+        # its request while the consumer is slow, so later answers (number > 0) have no blobs.
         blobs = () if request.number else last.blobs
         answer_to = request.barrier, request.incarnation, request.number
         self.send(sender, LastBundle(*answer_to, blobs, last.t_last, last.checksum))

@@ -1,4 +1,7 @@
-"""Event time of a running flow: watermarks and what holds them back, from reports of nodes."""
+"""Status of event time in a running flow: its watermarks, and what holds them back.
+
+The nodes report both (`StatusReport`).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ class SourceEventTime(Struct, frozen=True):
     state: str
     """active, idle or ended"""
     unmoved_s: float
-    """For how long neither watermark nor state has changed, on the node where it is longest."""
+    """Seconds for which neither watermark nor state has changed; the largest value of a node."""
 
 
 class OperatorEventTime(Struct, frozen=True):
@@ -27,7 +30,7 @@ class OperatorEventTime(Struct, frozen=True):
 
     name: str
     watermark: str | None
-    """ISO 8601; None before the first record of a source, and after the end of all sources."""
+    """ISO 8601; None until each active source has had a record, and once all sources have ended."""
     held_back_by: str | None
     """The active source with the smallest watermark; None if no source is active."""
 
@@ -39,7 +42,7 @@ class EventTimeStatus(Struct, frozen=True):
     operators: tuple[OperatorEventTime, ...]
 
     def __str__(self) -> str:
-        """Describe the operator that is furthest behind."""
+        """Describe the smallest watermark of an operator, and what holds it back."""
         least = min(self.operators, key=_watermark_of)
         if _watermark_of(least) == ENDED:
             return "all sources have ended"
@@ -51,9 +54,9 @@ class EventTimeStatus(Struct, frozen=True):
 
 
 def event_time_status(reports: Iterable[StatusReport]) -> EventTimeStatus | None:
-    """Return the event time of a flow; None if no report has one.
+    """Return the event time of a flow; None if no report names an operator with event time.
 
-    Nodes are at different labels, so each watermark is that of the node furthest behind.
+    Nodes are at different labels. So each watermark is the smallest one that a node reported.
     """
     sources: dict[str, tuple[int, int, int]] = {}
     operators: dict[str, tuple[int, str]] = {}

@@ -3,7 +3,8 @@
 Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Pause`, `Resume` (master),
 `AskPromise` (master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is silent).
 Sends frames and markers (nodes); a `Promise` for times without a frame (all trackers); `Prepared`
-for an epoch; `EndOfInput`; `Paused`; `AskSnapshot` while the records for a replay take much memory.
+for an epoch; `EndOfInput`; `Paused`; `AskSnapshot` while the records for a replay take much memory;
+`Failed` if it cannot continue.
 
 Invariants: times grow. Frames and promises together cover all times below `next`, without a gap.
 After a `Start` with an offset the same records get the same labels again. The records in flight fit
@@ -19,8 +20,9 @@ A drain has four steps: each front reports the time up to which it sends records
 coordinator picks the largest of these times; all fronts send, and promise, up to that time; once
 everything below it is delivered, a last snapshot is taken. The next start then replays nothing.
 
-At low load a frame holds one record. Under load a turn takes as many records as the window and
-`BATCH` allow, and sends each node at most one frame, tracked under the smallest time in it.
+At low load a frame holds one record. Under load a turn takes as many records as the window, `BATCH`
+and `BATCH_BYTES` allow, and sends each node at most one frame, tracked under the smallest time in
+it.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ from driftline.engine.wire.messages import (
 )
 
 BATCH = 24
-"""Maximum number of records per turn; with a larger one, nodes would wait for the front."""
+"""Maximum number of records per turn. With a larger maximum, nodes would wait for the front."""
 
 BATCH_BYTES = 1 << 21
 """A turn takes no further record once its records have this many bytes."""
@@ -86,6 +88,7 @@ Each trim is a write.
 """
 
 _END = pack_payload(END)
+"""Packed mark that ends the event time of a source."""
 
 Record = PackedRecord | None
 """A record, or None: no record has arrived yet."""
@@ -126,6 +129,7 @@ class Front(Member):
         self.source = source if isinstance(source, RetainedSource) else CachedSource(source)
         self._cached = self.source if isinstance(self.source, CachedSource) else None
         self._verified = source if isinstance(source, VerifiedSource) and policy.replay else None
+        """The source, if its fingerprint is stored with each snapshot; else None."""
         self.new_id = new_id
         self.window = InFlightWindow(window)
         self.on_bad = on_bad
@@ -140,9 +144,9 @@ class Front(Member):
         self.max_sent_time = 0
         """The largest time sent in any incarnation."""
         self.bad_records = 0
-        """Number of unreadable records; one that is read again in a replay counts once."""
+        """Number of bad records; one that is read again in a replay counts once."""
         self._largest_bad_time = 0
-        """The largest time of an unreadable record so far."""
+        """The largest time of a bad record so far."""
         self.meter = LatencyMeter()
         self.window_full_time = Stopwatch()
         """Total time during which the window was full."""
@@ -259,10 +263,10 @@ class Front(Member):
         self.send(MASTER, Paused(message.number, min(self.next, self._end), int(self._ended)))
 
     def note_used(self, until: int) -> None:
-        """Store the fingerprint of the records below this time, if the source is verified.
+        """Store the fingerprint of the records below this time, to detect later changes to them.
 
-        Precondition: all these records were read. If the write fails, the older fingerprint stays
-        valid.
+        Do nothing unless the source is verified (`VerifiedSource`). If the write fails, the older
+        fingerprint stays valid. Precondition: all these records were read.
         """
         if self._verified is not None:
             used = self._verified.fingerprint_until(until)
@@ -327,7 +331,10 @@ class Front(Member):
             self._begin_drain()
 
     def _begin_drain(self) -> None:
-        """Stop after the records that this process has already read or received."""
+        """Choose the time at which this front stops, and report it (`EndOfInput`).
+
+        The front stops after the records that this process has already read or received.
+        """
         if self._records is None:
             return  # `_start` calls this again
         if self.live is not None:
@@ -342,7 +349,10 @@ class Front(Member):
         self.send(MASTER, EndOfInput(time, int(self.live is not None), int(self._ended)))
 
     def _advance(self, completed: int, delivered: int) -> None:
-        """Release the records below `completed`, and trim those below `delivered` if possible."""
+        """Release the records below `completed` from the window, and trim those below `delivered`.
+
+        Trim only every `TRIM_EVERY_S`, and only what no replay needs.
+        """
         self.completed = max(self.completed, completed)
         self._delivered = max(self._delivered, delivered)
         self.window.release(self.completed)
@@ -351,12 +361,15 @@ class Front(Member):
             self._trim_delivered(self._delivered)
 
     def _trim_delivered(self, time: int) -> None:
-        """Trim the log of a live source below this time, unless a replay may need it."""
+        """Trim the log of a live source below this time, under a policy without replays."""
         if self.live is not None and not self.policy.replay:
             self.live.trim(min(time, self._end))  # not INFINITY: the log may grow after its end
 
     def _read(self) -> Iterator[Record]:
-        """Return an iterator over the records from `next` on; None: no record has arrived."""
+        """Return an iterator over the records from `next` on.
+
+        It yields None while no record has arrived.
+        """
         if isinstance(self.source, CachedSource):
             cached = self.source.read(self.next)
             return self._with_end(cached) if self._has_event_times else cached
@@ -374,7 +387,8 @@ class Front(Member):
     def _send_records(self, records: Iterator[Record]) -> bool:
         """Send records as far as a turn and the window allow.
 
-        Returns whether to take another turn at once: only the limits of a turn stopped this one.
+        Return whether to take another turn at once, because only `BATCH` or `BATCH_BYTES` stopped
+        this one.
         """
         batches: dict[int, tuple[list[Label], list[bytes]]] = {}
         bad: list[BadRecord] = []
@@ -477,7 +491,7 @@ class Front(Member):
         return INFINITY if self.live is None else self.live.durable
 
     def _promise(self) -> None:
-        """Promise all trackers that no record is sent with a time from `_covered` up to `next`."""
+        """Promise all trackers to send no more records with times in [`_covered`, `next`)."""
         self._durable = self._durable_below()
         for tracker in self.nodes if self.policy.ordered else (MASTER,):
             self.send(tracker, Promise(self.index, self._covered, self.next, self._durable))

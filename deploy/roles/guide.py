@@ -5,8 +5,9 @@ the master's address (`MasterAt`). It sends the address again after every change
 since a message may be lost. The guide finds the leader in the queue of masters, and may see a
 change late. This is harmless: a member obeys a master because of its epoch, not its address.
 
-Takes `Hello` (members), results of `FindLeader`, queue changes, and the request to drain the flow.
-Emits `FindLeader`, `MasterAt` (members and status poller) and `AskDrain` (fronts).
+Takes `Hello` (members), results of `FindLeader`, queue changes, and the request to drain the flow
+(`draining`). Emits `FindLeader`, `MasterAt` (members, and a status poller that its owner adds to
+`addresses`) and `AskDrain` (fronts).
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Guide(Role):
         self._job: FindLeader | None = None
         """The look-up in progress."""
         self._next_check_at = -inf
-        """When to look up the leader next (seconds, monotonic); inf: after the next change."""
+        """When to look up the leader next (seconds, monotonic); inf: after the next change of the
+        queue."""
         self._repeat_at = 0.0
         """When to repeat messages next (seconds, monotonic)."""
 
@@ -52,7 +54,7 @@ class Guide(Role):
         self.tick_by = self.now
 
     def retain_members(self, names: Iterable[str]) -> None:
-        """Forget all members except these: no other member will start again."""
+        """Forget all members except these: the forgotten ones will not start again."""
         for name in self.addresses.keys() - set(names):
             del self.addresses[name]
 
@@ -62,7 +64,7 @@ class Guide(Role):
             self._send_address([sender])
 
     def channel_lost(self, sender: str) -> None:
-        """Do nothing: a lost message was for the master, or a `Hello`, which is repeated."""
+        """Do nothing: members repeat the only message that the guide handles, `Hello`."""
 
     def on_job_done(self, job: DurableJob, result: object) -> None:
         if job is not self._job:

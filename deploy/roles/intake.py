@@ -10,25 +10,28 @@ Messages are msgpack arrays, which `deploy.runtime.sockets.intake_socket` carrie
 All records with numbers up to `acknowledged` are in the input log, with label times smaller than
 `below`. SYNC answers a HELLO, a record whose predecessor is missing (lost in a reconnect), and an
 END whose last record is missing. SYNC also means that the intake has accepted no record after
-`acknowledged`: the producer has to send these again. A producer chooses `session` when it starts:
-its clock in nanoseconds, so each start has a larger session. Once the intake knows a session of a
-producer, it answers messages of earlier sessions with FENCED and the known session. So messages
-that a dead producer left in the network do not mix with those of its successor. ENDED: the intake
-accepts no more records of this producer, as the log contains the end of the producer or of the
-stream.
+`acknowledged`: the producer has to send all later ones again. A producer chooses `session` when it
+starts: its clock in nanoseconds, so each start has a larger session. Once the intake knows a
+session of a producer, it answers messages of earlier sessions with FENCED and the known session. So
+messages that a dead producer left in the network do not mix with those of its successor. ENDED: the
+intake accepts no more records of this producer, as the log contains the end of the producer or of
+the stream.
 
+Further answers:
+
+    [MAGIC, FENCED, known session, acknowledged, below]
     [MAGIC, REFUSED, session, acknowledged, number, reason]
 
-REFUSED rejects a message that can never be accepted. If the input log cannot store a record,
-`number` is the number of this record. `number` is 0 if the session is too far ahead of the front's
-clock, if the source has its maximum number of producers, if a producer ends that has sent no
-record, or if a key does not permit a producer id.
+REFUSED rejects a message that can never be accepted. If a record is too large, nested too deep or
+otherwise invalid, `number` is its number. `number` is 0 if the session is too far ahead of the
+front's clock, if the source has its maximum number of producers, if a producer without records
+sends END, or if the key of the connection does not permit the producer's id.
 
 While the source is full, or a producer's accepted records are not yet durable, the intake repeats
 its ACK every `ACK_REPEAT_S`. Thus a producer can distinguish back-pressure from a flow that does
-not run, and its connection stays open although no records are read from it.
+not run.
 
-With keys, a key may send only with certain producer ids; any other id is REFUSED.
+If producers need keys, the key K permits only the producer ids K and K-...
 
 Senders are not trusted. Invariants: an acknowledged record is durable; a record is stored once,
 however often it arrives; a malformed message changes nothing; the memory for the states of
@@ -65,7 +68,7 @@ RETRY_AFTER_S = 1.0
 
 
 class Receiver(Role):
-    """Base of the roles that pass records to a received source and write its input log.
+    """Base of the roles that pass records to a `ReceivedSource` and write its input log.
 
     Emits `WriteGroup` jobs, one group of records after the other. Invariant: a record counts as
     stored only once its group is durable. A failed write may have reached the disk nevertheless. So
@@ -130,7 +133,7 @@ class Receiver(Role):
         """Release the socket or file from which records are received."""
 
     def on_stored(self, producers: Sequence[str]) -> None:
-        """Handle that records of these producers are durable in the log."""
+        """React to new durable records of these producers in the log."""
 
 
 MAGIC = 0xD72
@@ -162,7 +165,7 @@ _END_WITHOUT_RECORDS = (
 
 
 class IntakeKind(IntEnum):
-    """Kind of a message. If two answers to a producer are pending, only the larger kind is sent."""
+    """Kind of a message. Of two pending answers to a producer, only the larger kind is sent."""
 
     HELLO = 1
     RECORD = 2
@@ -182,7 +185,7 @@ _FIELD_COUNTS: dict[object, int] = {
 
 
 class IntakeReply(NamedTuple):
-    """Answer of the intake, as the producer decodes it; `number` and `reason`: of REFUSED."""
+    """Answer of the intake, as the producer decodes it. Only REFUSED has `number` and `reason`."""
 
     kind: IntakeKind
     session: int
@@ -201,7 +204,7 @@ class _ProducerState(Struct):
     answer: IntakeKind = IntakeKind.ACK
     """The kind of the next answer."""
     is_gap_reported: bool = False
-    """Whether SYNC was already requested for the current gap in its record numbers."""
+    """Whether the current gap in its record numbers was already answered with SYNC."""
 
 
 class Intake(Receiver):
@@ -374,7 +377,7 @@ class Intake(Receiver):
         return state
 
     def _repeat_acks(self) -> None:
-        """Repeat the ACK to all producers that wait for the front."""
+        """Repeat the ACK to all producers that wait for room or for durable records."""
         source = self.source
         if source.stopped:
             return

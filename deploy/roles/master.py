@@ -2,9 +2,10 @@
 
 The coordinator decides on snapshots and recovery. Takes, under a policy with label order,
 `NodeProgress` (nodes), otherwise `Acknowledge` (nodes) and `Promise` (fronts); `Alive` (nodes,
-fronts); `AskReport` and `Rescale` (status pollers); and the messages of the coordinator. Sends
-`Progress` (nodes, fronts), `AskPromise` (fronts), `StatusReport` (status pollers), and the messages
-of the coordinator. `Progress` is sent at most once a millisecond: no output waits for it.
+fronts); `AskReport` and `Rescale` (status pollers, agents); and the messages of the coordinator.
+Sends `Progress` (nodes, fronts), `AskPromise` (fronts), `StatusReport` (status pollers, agents),
+and the messages of the coordinator. `Progress` is sent at most once a millisecond: no output waits
+for it.
 
 A master that receives a message with a later epoch than its own stops deciding and exits.
 """
@@ -55,8 +56,8 @@ STALLED_AFTER_S = 10.0
 """If no member works, the oldest work counts as lost after this many seconds."""
 
 HEARTBEAT_FRESH_S = 0.6
-"""If the last message of a member is older than this many seconds, the master does not know whether
-the member works; members send every 0.2 s."""
+"""If the last message of a member is older than this many seconds, the master assumes that the
+member works. Members send every 0.2 s."""
 
 PROGRESS_REPEAT_S = 1.0
 """Maximum interval between two `Progress` messages in seconds."""
@@ -78,9 +79,9 @@ class Master(Role):
     """Master of a run.
 
     `nodes`: number of nodes of the first layout; `state`: the registry's state; `interval`: seconds
-    between snapshots; `run`: token of the run; `missing_after_s`: see `Coordinator`;
-    `stalled_after_s`: see `STALLED_AFTER_S`; `process`: id of the process; `session`: number of
-    this start of the command.
+    between snapshots; `run`: token of this call of the command; `session`: number of this call, see
+    `ClusterState.last_session`; `process`: id of the process; `missing_after_s`: see `Coordinator`;
+    `stalled_after_s`: see `STALLED_AFTER_S`.
     """
 
     def __init__(
@@ -126,7 +127,7 @@ class Master(Role):
         """Since when the oldest work is the same and no member has worked (seconds, monotonic)."""
         self._steps: dict[str, int] = {}
         """Member -> its number of steps of work in its last `Alive`."""
-        self._has_progressed = False
+        self._has_worked = False
         """Whether a member has worked since the last check."""
         self._repeated_at = 0.0
         """When `Progress` was last due to be repeated, even if unchanged (seconds, monotonic)."""
@@ -156,7 +157,7 @@ class Master(Role):
     @property
     def waits_for(self) -> str:
         """State of the run and what it waits for, for people."""
-        return "; ".join((*self._all_obstacles, self._waits_for))
+        return "; ".join((*self._all_obstacles, self._phase_description))
 
     @property
     def _all_obstacles(self) -> tuple[str, ...]:
@@ -165,7 +166,7 @@ class Master(Role):
         return tuple(filter(None, (self.obstacle, *obstacles)))
 
     @property
-    def _waits_for(self) -> str:
+    def _phase_description(self) -> str:
         waits_for, tracker = self.coordinator.waits_for, self.tracker
         if tracker is None:
             return waits_for
@@ -236,7 +237,7 @@ class Master(Role):
             return
         if isinstance(message, Alive):
             coordinator.alive(sender, message)
-            self._has_progressed |= bool(message.busy) or self._steps.get(sender) != message.steps
+            self._has_worked |= bool(message.busy) or self._steps.get(sender) != message.steps
             self._steps[sender] = message.steps
             return
         coordinator.set_time(self.now)
@@ -306,7 +307,8 @@ class Master(Role):
         self.coordinator.tick(now)
         if self.tracker is not None and self.coordinator.phase is Phase.RUNNING:
             self._recover_lost_work(now, self.tracker)
-            # Not INFINITY: at the next start the inputs may have grown.
+            # `delivered` is INFINITY once all inputs have ended; a snapshot gets a finite time, as
+            # the inputs may grow before the next start.
             time = min(self.tracker.delivered, self.tracker.reached)
             self.coordinator.consider_snapshot(time)
         self._flush_coordinator()
@@ -354,12 +356,16 @@ class Master(Role):
             self.send(name, Progress(processed, delivered))
 
     def _recover_lost_work(self, now: float, tracker: Tracker | ReportedProgress) -> None:
-        """Detect lost work that no gap in the numbers of a channel has revealed."""
+        """Recover if work was lost without a gap in the numbers of a channel.
+
+        Work counts as lost if the oldest work is unchanged for `stalled_after_s` and no member
+        works. Also make the next turn repeat `Progress`, if that is due.
+        """
         oldest = tracker.oldest()
         members = self.coordinator.nodes + self.coordinator.fronts
         is_fresh = self.coordinator.members.all_heard(members, now - HEARTBEAT_FRESH_S)
-        worked = self._has_progressed or not is_fresh
-        self._has_progressed = False
+        worked = self._has_worked or not is_fresh
+        self._has_worked = False
         if oldest is None or oldest != self._oldest or worked:  # slow work is not lost
             self._oldest, self._quiet_since = oldest, now
         elif now - self._quiet_since > self.stalled_after_s:
@@ -369,11 +375,11 @@ class Master(Role):
             self.coordinator.on_message_lost(MessageLost(self.incarnation, reason))
             return
         if now - self._repeated_at >= PROGRESS_REPEAT_S:
-            # Repeat `Progress` even if unchanged, so that members notice if one was lost.
+            # If an earlier `Progress` was lost, members see a gap.
             self._repeated_at = now
             self._progress = (-1, -1)
 
-    def _begin(self) -> None:
+    def _make_tracker(self) -> None:
         start = min(self.coordinator.start_snapshot.offsets) if self.policy.replay else 0
         self._progress = (-1, -1)
         if self.policy.ordered:
@@ -391,12 +397,13 @@ class Master(Role):
         coordinator.jobs = []
         if coordinator.state.epoch > self.epoch:
             self.follow_master(coordinator.state.epoch)
-        # Before this master leads, incoming messages are meant for the previous one.
+        # Do not enter the incarnation before this master leads: until then, members send for the
+        # previous master.
         if coordinator.leads and coordinator.state.incarnation > self.incarnation:
             self.enter_incarnation(coordinator.state.incarnation)
             self.tracker = None
         if coordinator.phase in (Phase.ASKING, Phase.RUNNING) and self.tracker is None:
-            self._begin()
+            self._make_tracker()
         for name, message in coordinator.out:
             self.send(name, message)
         coordinator.out = []
@@ -420,6 +427,7 @@ class StallLogger:
         self._is_logged = False
         """Whether the current stall was logged."""
         self._pause_max_s = inf
+        """Longest pause between two log lines, in seconds."""
 
     def on_end_requested(self, now: float) -> None:
         """Log the next lines about a stall sooner: a user waits for the end of the run."""

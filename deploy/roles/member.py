@@ -1,10 +1,11 @@
 """Members: the nodes and fronts of a run.
 
-Takes `Stop` and `Lead` (master), `MasterAt` (agent) and `AskReport` (status pollers). Sends
-`StatusReport`; `FollowsMaster`; `Hello` every 0.2 s (address, process, incarnation, readiness,
-obstacle); `Alive` while it works or blocks other members; and its problem, if any, with each
-`Hello`, since an earlier message may be lost or the master may be a new process. After a `Stop` a
-member does no work, and sends `Goodbye` instead of `Hello` until its process exits.
+A member takes `Stop` and `Lead` (master), `MasterAt` (agent) and `AskReport` (status pollers). It
+sends `StatusReport`; `FollowsMaster`; `Hello` every 0.2 s (address, process, incarnation,
+readiness, obstacle); `Alive` while it works or blocks other members; and its problem, if any. It
+repeats the problem with each `Hello`, since an earlier message may be lost or the master may be a
+new process. After a `Stop` a member does no work, and sends `Goodbye` instead of `Hello` until its
+process exits.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Member(Role):
         self.run = run
         """Token of the member's run; a `Stop` of another run is ignored."""
         self.outcome: Stop | None = None
-        """How the run ended; None while it runs."""
+        """The `Stop` that this member received; None before."""
         self.problem: Message | None = None
         """Message that makes the master recover or end the run; None: no problem."""
         self.ready = False
@@ -69,7 +70,7 @@ class Member(Role):
 
     @property
     def doing(self) -> str:
-        """The current work, for people. Another thread may call this."""
+        """The current work, for people. Another thread may read it."""
         return "one turn"
 
     @property
@@ -110,9 +111,9 @@ class Member(Role):
         self.send("master", FollowsMaster(self.epoch, self.incarnation, *self.snapshot_numbers))
 
     def repeat(self) -> None:
-        """Send the current messages again, with each `Hello`, even if unchanged.
+        """Repeat what the master and other members need to know; called with each `Hello`.
 
-        If an earlier message was lost, the receiver then sees a gap.
+        If an earlier message was lost, the receiver sees a gap.
         """
         raise NotImplementedError
 
@@ -123,7 +124,7 @@ class Member(Role):
         return self._next_hello_at
 
     def hello(self) -> None:
-        """Send the state of this member to the master."""
+        """Send the master this member's state and its problem; without one, call `repeat`."""
         if self.stopped:
             self.send("master", Goodbye(self.process))
             return

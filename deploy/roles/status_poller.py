@@ -1,10 +1,10 @@
 """Poller of the status of nodes and the master, or of other roles. Its role name is `poller`.
 
-Takes `StatusReport` (polled roles) and `MasterAt` (agent). Sends `AskReport` (polled roles), and
-`Rescale` (master) in its place while a number of nodes is desired. The poller is not a member of
-the run, and the run does not depend on it. Nodes report how many outputs and dead letters their
-consumers have stored in all. Invariant: `outputs` and `dead_letters` never decrease: the poller
-keeps the largest total of each node, even of nodes that have left the run.
+The poller takes `StatusReport` (polled roles) and `MasterAt` (agent). It sends `AskReport` (polled
+roles); while `desired_nodes` is set, it sends the master `Rescale` instead. The poller is not a
+member of the run, and the run does not depend on it. Nodes report how many outputs and dead letters
+their consumers have stored in all. Invariant: `outputs` and `dead_letters` never decrease: the
+poller keeps the largest total of each node, even of nodes that have left the run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SILENT_AFTER_S = 3.0
 
 
 class StatusPoller(Role):
-    """Poller of all members whose address it knows.
+    """Poller of the `roles` whose addresses it knows. Below, *member* includes the master.
 
     `every_s`: polling interval in seconds; inf: poll only when `ask` is called; `name`: unique
     among the pollers of the run; `roles`: the roles to poll.

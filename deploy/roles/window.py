@@ -1,7 +1,7 @@
 """Records in flight from a front: a window bounds their number, and a meter measures their latency.
 
-A record is in flight until the front releases it. The window also bounds the frames, outputs and
-bundles that contain copies of it.
+A record is in flight until the front releases it. By bounding these records, the window also bounds
+the frames, outputs and bundles that contain copies of them.
 
     >>> window = InFlightWindow(3, bytes_max=100)
     >>> for time in (1, 2):
@@ -12,9 +12,8 @@ bundles that contain copies of it.
     >>> window.full
     False
 
-Takes sent records, and the time below which to release them; decides whether another record may be
-sent. Invariant: at most `records` records are in flight, and fewer than `bytes_max` bytes without
-the last one. So a record of any size can be sent.
+Invariant: at most `records` records are in flight. Without the last one, they have fewer than
+`bytes_max` bytes. So a record of any size can be sent.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ RECENT_S = 5.0
 """`LatencyMeter.recent` covers this many past seconds."""
 
 SAMPLES_MAX = 8192
-"""Number of newest latencies that `LatencyMeter.recent` can return."""
+"""Maximum number of latencies that `LatencyMeter.recent` returns: the newest ones."""
 
 UNDELIVERED_MAX = 1 << 16
 """Maximum number of undelivered records whose latencies are measured.
@@ -93,8 +92,7 @@ class InFlightWindow:
 class LatencyMeter:
     """Meter of latencies: the time from sending a record to the delivery of its outputs.
 
-    Takes sent records, each once even if it is replayed, and the delivered frontier. Returns the
-    number of undelivered records, the age of the oldest one, and the latencies of the last seconds.
+    The front reports each sent record once, even if it is replayed, and the delivered frontier.
     A latency includes recoveries, because a replayed record keeps its first sending time.
     """
 
@@ -132,7 +130,7 @@ class LatencyMeter:
             self._untimed = 0
 
     def give_up(self) -> None:
-        """Drop the undelivered records: they are lost, because there is no replay."""
+        """Drop the undelivered records: the policy does not replay them, so they are lost."""
         self._undelivered.clear()
         self._untimed = 0
 

@@ -1,4 +1,4 @@
-"""Locks and resources that a process acquires before it starts."""
+"""Locks and resources that a process acquires before it runs its role."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _Opened = TypeVar("_Opened")
 def claim(path: Path, owner: str = "run") -> Lock:
     """Lock a file until the lock is released or this process exits; wait for an exiting owner.
 
-    `owner`: kind of the processes that may hold the lock, for the error. Raises InUse if a process
-    still holds it after `CLAIM_S`; Unavailable if the directory cannot be used.
+    `owner`: what may hold the lock, for the error: run or agent. Raises InUse if a process still
+    holds it about `CLAIM_S` later; Unavailable if the directory cannot be used.
     """
     in_use_error = (
         f"{path.parent} is in use by another {owner}: wait until it ends, or use another "
@@ -40,7 +40,12 @@ def claim(path: Path, owner: str = "run") -> Lock:
             return Lock(path, in_use_error, wait_s=CLAIM_S / 10)
         except InUse:
             fields = event_fields("state-in-use", path=str(path.parent))
-            log.info("%s is in use: waiting %.0f s for its end", path.parent, CLAIM_S, extra=fields)
+            log.info(
+                "%s is in use: waiting up to %.0f s until the other process exits",
+                path.parent,
+                CLAIM_S,
+                extra=fields,
+            )
         return Lock(path, in_use_error, wait_s=CLAIM_S)
 
 

@@ -34,9 +34,9 @@ class Limits(Struct, frozen=True):
     missing_after_s: float = MISSING_AFTER_S
     """Silence in seconds after which a node or front counts as dead."""
     stalled_after_s: float = STALLED_AFTER_S
-    """If all nodes stay idle for this many seconds, unfinished work counts as lost."""
+    """If no member works for this many seconds, the oldest work counts as lost."""
     slow_after_s: float = SLOW_AFTER_S
-    """Seconds that an element may take before a warning."""
+    """Seconds that a turn may take before a warning, for example because of a slow element."""
     deaths: int = DEATHS_MAX
     """The run ends after this many deaths of one process without progress of the run between
     them."""
@@ -86,7 +86,7 @@ class ProcessConfig(Struct, frozen=True):
     lineage: str = ""
     """Token of the run's state, the same in all sessions; see `engine.storage.ownership`."""
     session: int = 0
-    """Number of this start of a command on that state, from 1."""
+    """Number of this call among all calls that have continued this state, from 1."""
     layout: tuple[int, ...] = ()
     """Numbers of the nodes to start with; (): the first `nodes`."""
     cores: tuple[int, ...] = ()
@@ -105,12 +105,13 @@ class ProcessConfig(Struct, frozen=True):
     lifeline_fd: int = -1
     """File descriptor of a pipe that closes when the parent exits."""
     keep_alive_fd: int = -1
-    """File descriptor of the pipe for signs of life; -1: no parent reads them."""
+    """File descriptor of the pipe to which the process writes signs of life (`Heartbeat`); -1: no
+    parent reads them."""
     fork_server_fd: int = -1
     """File descriptor over which a fork server receives requests."""
     careful: tuple[int, int] = NOT_CAREFUL
-    """(first, last) time of the elements that a node applies one by one after repeated crashes; see
-    `TurnBudget`."""
+    """(first, last) label time of the elements that a node applies one by one after repeated
+    crashes; see `TurnBudget`."""
     limits: Limits = LIMITS
     paths: tuple[str, ...] = ()
     """Directories added to the end of the module search path."""
@@ -156,7 +157,7 @@ class ProcessConfig(Struct, frozen=True):
     """Savepoint that initialises empty state directories."""
 
     def to_json(self) -> str:
-        """Return the process's command-line argument."""
+        """Return this configuration as JSON, the command-line argument of the process."""
         return json.dumps(msgspec.to_builtins(self))
 
     @staticmethod

@@ -1,11 +1,12 @@
 """Log lines: their formats, their transfer from a child to its parent, and a command's handlers.
 
 Lines come from the logger ``driftline``, with fields (`engine.events`), or from loggers of user
-code, whose ``extra`` becomes fields. Libraries log only warnings and errors. Every process uses the
-same formatter. A child writes each line to its standard error as a JSON object between the
-characters RS and LF (a JSON text sequence, RFC 7464), which its parent can tell from text that user
-code prints. The parent passes the line to its own logger of the same name; the record's
-`processName` is the name of the child. `run` in Python installs no handler in the caller's process.
+code, whose ``extra`` becomes fields. Lines of libraries below a warning are dropped. Every process
+uses the same formatter. A child writes each line to its standard error as a JSON object between the
+characters RS and LF (a JSON text sequence, RFC 7464). So its parent can distinguish a line from
+text that user code prints. The parent passes the line to its own logger of the same name; the
+record's `processName` is the name of the child. `run` in Python installs no handler in the caller's
+process.
 """
 
 from __future__ import annotations
@@ -95,8 +96,7 @@ _level = logging.WARNING
 
 
 def _install(handlers: list[logging.Handler], level: int) -> None:
-    """Log lines of this level and above with these handlers; of libraries, only warnings and
-    errors."""
+    """Install handlers for lines of this level and above; drop library lines below a warning."""
     global _level
     logging.basicConfig(level=level, handlers=handlers, force=True)
     for handler in handlers:
@@ -107,8 +107,10 @@ def _install(handlers: list[logging.Handler], level: int) -> None:
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
-    """Return whether to log a record: one of Driftline, of user code or of a child (which has
-    filtered it), or a warning."""
+    """Return whether to log a record: a warning or error, or one of Driftline or user code.
+
+    Accepts each record of a child, which has filtered it: such a record has no `pathname`.
+    """
     return (
         record.levelno >= logging.WARNING
         or record.name == log.name
@@ -117,10 +119,10 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 
 def restore_logging() -> None:
-    """Restore our logging after a flow was loaded, because the flow may configure logging.
+    """Restore Driftline's logging after a flow was loaded, because the flow may configure logging.
 
-    Does nothing unless `log_to` or `log_to_parent` was called before: otherwise the process, and
-    its logging, belong to the caller of `driftline.run`.
+    If neither `log_to` nor `log_to_parent` was called, do nothing: the process, and its logging,
+    belong to the caller of `driftline.run`.
     """
     if _installed:
         logging.disable(logging.NOTSET)
@@ -157,7 +159,7 @@ def log_to_parent(process: str, level: int) -> None:
 
 
 def from_child(line: bytes, process: str) -> logging.LogRecord | None:
-    """Return the record of a child's line without `BEGIN`; None if it is not a log line."""
+    """Return the record of a child's line (without its `BEGIN`); None if it is not a log line."""
     try:
         entry = json.loads(line)
         record = {

@@ -29,11 +29,11 @@ from driftline.engine.wire.messages import AskReport
 from driftline.engine.wire.role import DurableJob, Role
 
 REGISTRY, MASTERS = "/registry", "/masters"
-"""Paths of a flow's z-nodes."""
+"""Paths of a flow's znodes, relative to the path in `ProcessConfig.zookeeper`."""
 
 
 def run_master(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
-    """Run a master with its registry. Return the exit status."""
+    """Run the only master, with its registry, or one of several. Return the exit status."""
     if config.zookeeper:
         return _run_candidate(config, flow_plan, policy)
     file = config.registry_file
@@ -122,6 +122,6 @@ def _master(
 
 
 def report_to_poller(role: Role, config: ProcessConfig) -> None:
-    """Let a role report to the `StatusPoller` at `poller_address`, as if that had asked."""
+    """Let a role send a report to the `StatusPoller` at `poller_address`, without a request."""
     if config.poller_address:
         role.handle(config.poller_name, AskReport(config.poller_address))

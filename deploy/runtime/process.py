@@ -1,10 +1,11 @@
 """Process of a node or master: ``python -m driftline.deploy.runtime.process CONFIG``.
 
-CONFIG is the JSON form of `ProcessConfig`. The command starts one process, the fork server, and all
-others are forked from it (`supervision.fork_server`). A process runs until it is asked to stop or
-its parent exits. It exits with STOPPED after a request to stop, and with CANNOT_START after logging
-a Driftline error; a master also with BROKEN or STEPPED_DOWN. Any other status counts as a death,
-even 0, because a user function may call exit.
+CONFIG is the JSON form of `ProcessConfig`. `deploy.cluster.front` calls `main` for fronts, too. The
+command starts one process, the fork server, and all others are forked from it
+(`supervision.fork_server`). A process runs until the run ends or continues without it, or its
+parent exits. In the first two cases it exits with STOPPED. After logging a Driftline error it exits
+with CANNOT_START; a master may also exit with BROKEN or STEPPED_DOWN. Any other status counts as a
+death, even 0, because a user function may call exit.
 """
 
 from __future__ import annotations
@@ -139,7 +140,10 @@ def read_last_element(config: ProcessConfig, name: str) -> str:
 
 
 def _open_note(config: ProcessConfig) -> Callable[[str], None]:
-    """Return the function with which a careful node writes notes (see `TurnBudget`)."""
+    """Remove an earlier note. Return the function with which a careful node writes notes.
+
+    See `TurnBudget`. For a node that is not careful, the function does nothing.
+    """
     path = _note_path(config, f"node-{config.index}")
     path.unlink(missing_ok=True)
     if config.careful == NOT_CAREFUL:
@@ -162,14 +166,16 @@ def _note_path(config: ProcessConfig, name: str) -> Path:
 
 
 def _load_same_plan(config: ProcessConfig) -> Plan:
-    """Return the flow's plan. Raises StateMismatch if it differs from the command's flow or
-    code."""
+    """Return the flow's plan. Raises StateMismatch if its flow or code differs from the command's.
+
+    Code is compared only if the command ran the same version of Python.
+    """
     flow_plan = make_plan(load_flow(config.flow))
     restore_logging()
     code = code_of(flow_plan.flow)
-    comparable = config.code.startswith(f"{code.python} ")
+    is_same_python = config.code.startswith(f"{code.python} ")
     if flow_plan.identity() != config.identity.partition("|")[0] or (
-        comparable and code.text != config.code
+        is_same_python and code.text != config.code
     ):
         raise StateMismatch(
             f"{config.flow} defines another flow in this process than in the command: has the file "
@@ -180,8 +186,8 @@ def _load_same_plan(config: ProcessConfig) -> Plan:
 
 
 def _await_fork(fork_server: ProcessConfig) -> ProcessConfig | None:
-    """In the fork server: fork processes until its end, and then return None. In each forked
-    process: return the configuration of that process."""
+    """Fork processes on request. Return in each forked process its configuration, and in the fork
+    server None once it has to exit."""
     tie_to_parent(fork_server.lifeline_fd)
     if fork_server.metrics:
         preload()
@@ -201,7 +207,7 @@ RoleMain = Callable[[ProcessConfig, Plan, Policy], int]
 def main(argument: str, front: RoleMain | None = None) -> int:
     """Run the process that a JSON text describes. Return the exit status.
 
-    `front`: runs a front; None: this process has another role.
+    `front`: function that runs a front; None: this process cannot be a front.
     """
     config = ProcessConfig.from_json(argument)
     name_process(config.name)

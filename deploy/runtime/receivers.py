@@ -1,5 +1,4 @@
-"""Receivers of inputs that a process reads itself: a live source, polled in a thread, and standard
-input.
+"""Receivers for live sources, which a thread polls, and for standard input.
 
 A live source belongs to the user: it may block, and its client library may not be thread-safe.
 Therefore one thread calls `start`, `poll`, `acknowledge` and `close`. The loop takes polled batches
@@ -27,7 +26,8 @@ from driftline.engine.errors import DriftlineError, InputError, Unavailable
 from driftline.engine.events import FailureLog, event_fields, log
 
 POLL_S = 0.1
-"""Timeout of one `poll` in seconds. Acknowledgements wait that long, in the same thread."""
+"""Timeout of one `poll` in seconds. The same thread acknowledges, so this also delays
+acknowledgements."""
 
 CLOSE_TIMEOUT_S = 10.0
 """Timeout in seconds for the last calls of a source, at the end of a run."""
@@ -62,7 +62,7 @@ class PolledReceiver(Receiver):
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def begin(self) -> None:
-        """Start polling."""
+        """Start polling, unless the source has ended."""
         offsets = self._source.offsets()
         fields = event_fields("input", name=self._source.name, partitions=len(offsets))
         if self._source.closed:
@@ -74,7 +74,8 @@ class PolledReceiver(Receiver):
     def handle_input(self) -> None:
         """Pass one polled batch to the `PolledSource`.
 
-        Raises the error that ended the live source, as an InputError if it is no DriftlineError.
+        Raises InputError for a record that cannot be stored. Raises the error that ended the live
+        source, wrapped in an InputError if it is not a DriftlineError.
         """
         os.read(self.file, 1)
         batch = self._batches.get_nowait()
@@ -97,7 +98,10 @@ class PolledReceiver(Receiver):
             self._stored.update((partition, offsets[partition]) for partition in producers)
 
     def close(self) -> None:
-        """Stop polling, acknowledge the stored records, and close the source."""
+        """Stop polling; let the thread acknowledge the stored records and close the source.
+
+        Wait at most `CLOSE_TIMEOUT_S`.
+        """
         self._ending.set()
         if self._thread.is_alive():
             self._thread.join(timeout=CLOSE_TIMEOUT_S)
@@ -182,7 +186,7 @@ class StandardInput(Receiver):
         is_stop_requested: Callable[[], bool] = lambda: False,
     ) -> None:
         """`is_stop_requested`: returns whether the run was asked to end. If so, the end of the pipe
-        does not end the stream: the program that writes to it has received the same Ctrl-C."""
+        does not end the stream: the same Ctrl-C may have ended the program that writes to it."""
         super().__init__(source, name=name)
         self._is_stop_requested = is_stop_requested
         if sys.stdin is None or sys.stdin.closed:
@@ -194,7 +198,7 @@ class StandardInput(Receiver):
         self._partial = b""
         """Beginning of a line whose end has not arrived."""
         self._is_at_start = True
-        self._number = 0
+        self._row_number = 0
         self._ended = source.closed
 
     def announce(self) -> None:
@@ -223,7 +227,7 @@ class StandardInput(Receiver):
         return not (self._ended or self._is_stop_requested()) and super().has_room()
 
     def handle_input(self) -> None:
-        """Read once, and process all complete lines.
+        """Read at most `READ_BYTES`, and process all complete lines.
 
         Raises Unavailable, InputError, StateMismatch.
         """
@@ -239,7 +243,7 @@ class StandardInput(Receiver):
         if newline or not data:
             self._take(self._partial + whole + newline)
             self._partial = b""
-        if len(self._partial) <= MAX_LINE_BYTES:  # `_rows` rejects a longer line
+        if len(self._partial) <= MAX_LINE_BYTES:  # else `_rows` rejects the line, however it ends
             self._partial += rest
         if not data:
             self._ended = True
@@ -252,10 +256,10 @@ class StandardInput(Receiver):
                 log.warning("standard input is empty: it has ended without a record", extra=fields)
 
     def _take(self, lines: bytes) -> None:
-        # `_rows` removes a byte order mark from the first line that it gets, and skips blank lines.
-        # With a blank line in front, later chunks stay unchanged.
+        # Each call of `_rows` removes a byte order mark from its first line, and skips blank lines.
+        # So a blank line in front keeps the first line of a later chunk unchanged.
         for row in self._rows([lines] if self._is_at_start else [b"\n", lines]):
-            self._number += 1
-            for document in self._shape.documents(self._number, row):
+            self._row_number += 1
+            for document in self._shape.documents(self._row_number, row):
                 self._source.take(document)
         self._is_at_start = self._is_at_start and not lines

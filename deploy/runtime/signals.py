@@ -3,11 +3,11 @@
 While a run can end gracefully (`Signals.defer`), the first signal only sets `stop_signal`: the run
 sees it, and ends once everything is delivered and saved. The loop of the run calls `check`, which
 raises after a second signal: an exception raised in a handler might be swallowed. A third signal,
-and a signal at any other time, raises at once: SIGINT as KeyboardInterrupt, the others as
-SystemExit with status 128 + n.
+and a signal at any other time, raises at once, in the handler. SIGINT raises KeyboardInterrupt; the
+other signals raise SystemExit with status 128 + the number of the signal.
 
-If the file of a flow ignores SIGCHLD, the default is restored: otherwise the exit statuses of
-children would be unknown.
+If SIGCHLD is ignored, for example by the file of a flow, `Signals` restores the default: otherwise
+the exit statuses of children would be unknown.
 """
 
 from __future__ import annotations
@@ -35,7 +35,9 @@ class Signals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._handlers = {each: signal.signal(each, self._take) for each in TERMINATION_SIGNALS}
+            self._handlers = {
+                each: signal.signal(each, self._handle_signal) for each in TERMINATION_SIGNALS
+            }
             if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:
                 self._handlers[signal.SIGCHLD] = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         return self
@@ -52,13 +54,13 @@ class Signals:
     def check(self) -> None:
         """Raise KeyboardInterrupt or SystemExit after a second signal."""
         if self._second_signal is not None:
-            self._end(self._second_signal)
+            self._raise_exit(self._second_signal)
 
     @contextmanager
     def defer(self) -> Iterator[None]:
         """Within this context, store the first signal in `stop_signal` instead of raising.
 
-        Meanwhile the caller must call `check` regularly, which raises after a second signal.
+        The caller must call `check` regularly, because a second signal raises only in `check`.
         """
         self._is_deferring = True
         try:
@@ -66,16 +68,16 @@ class Signals:
         finally:
             self._is_deferring = False
 
-    def _take(self, number: int, frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, frame: FrameType | None) -> None:
         received = signal.Signals(number)
         if self._is_deferring and self.stop_signal is None:
             self.stop_signal = received
         elif self._is_deferring and self._second_signal is None:
             self._second_signal = received
         else:
-            self._end(received)
+            self._raise_exit(received)
 
-    def _end(self, received: signal.Signals) -> None:
+    def _raise_exit(self, received: signal.Signals) -> None:
         for each in TERMINATION_SIGNALS:
             signal.signal(each, signal.SIG_IGN)  # a further signal must not interrupt the clean-up
         if received is signal.SIGINT:

@@ -27,7 +27,7 @@ SLOW = "slow disk"
 """Key in the obstacles of a role while one of its jobs is slow."""
 
 JobExecutor = Callable[[DurableJob], object]
-"""Executes a job in the thread; returns its result."""
+"""Executes a job in the thread of a `Worker`; returns its result."""
 
 
 class ThreadDied(Exception):
@@ -35,8 +35,10 @@ class ThreadDied(Exception):
 
     @staticmethod
     def of(error: BaseException, during: str) -> ThreadDied:
-        """Return the exception that the loop raises after `error`, even a SystemExit, ended a
-        thread; `during`: its work."""
+        """Return the exception that the loop raises once `error` has ended a thread.
+
+        `error`: any exception, even SystemExit; `during`: the work of the thread.
+        """
         died = ThreadDied(f"the thread for {during} died: {type(error).__name__}: {error}")
         died.__cause__ = error
         return died
@@ -71,19 +73,21 @@ class Worker:
         self._tasks.put((role, job, work))
 
     def warn_if_slow(self, now: float) -> None:
-        """Log a job that takes long, and make it an obstacle of its role: a frozen disk reports no
-        error."""
+        """Log a job that takes long, and report it as an obstacle of its role: a frozen disk
+        raises no error."""
         self.next_check_at = now + JOB_POLL_S
         running = self._running
         if running is None or now - running[0] < SLOW_S:
             return
-        since, role, job = running
-        took = now - since
-        text = f"{role.name} has waited for its disk for {took:.0f} s, to {job.what}"
+        started_at, role, job = running
+        elapsed_s = now - started_at
+        text = f"{role.name} has waited for its disk for {elapsed_s:.0f} s, to {job.what}"
         role.obstacles[SLOW] = text
-        if took >= self._warn_after_s:
-            self._warn_after_s = 2 * took
-            fields = event_fields("job-slow", name=role.name, job=type(job).__name__, seconds=took)
+        if elapsed_s >= self._warn_after_s:
+            self._warn_after_s = 2 * elapsed_s
+            fields = event_fields(
+                "job-slow", name=role.name, job=type(job).__name__, seconds=elapsed_s
+            )
             log.warning("%s: is it frozen, or overloaded?", text, extra=fields)
 
     def deliver_results(self) -> None:
@@ -165,7 +169,8 @@ class HostedRole:
     def __init__(
         self, role: Role, partner: Role, wake_socket: zmq.Socket[bytes], at_end: Callable[[], None]
     ) -> None:
-        """`wake_socket`: wakes the partner's loop; `at_end`: called by the thread as it ends."""
+        """`wake_socket`: wakes the partner's loop; `at_end`: the thread calls it after `stop`, once
+        all queued messages are processed."""
         self._at_end = at_end
         self._role = role
         self._partner = partner

@@ -1,4 +1,4 @@
-"""Operator chains: the steps between two shuffles, each of which pushes into the next."""
+"""Operator chains: steps without a shuffle between them. Each step pushes batches into the next."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ FUTURE_US = UNITS["s"] * 24 * 3600
 class Chains:
     """All chains of a plan on one node.
 
-    `entries[p]`: the first step of the chain at port p; `outbounds[p, q][n]`: the batches of that
-    chain for port q on node n; `make_keyed_step`: the factory of keyed steps.
+    `entries[p]`: the first step of the chain at port p; `outbounds[p, q][n]`: the queue of batches
+    from that chain to port q on the node at place n of the layout; `make_keyed_step`: the factory
+    of keyed steps.
     """
 
     def __init__(
@@ -33,9 +34,9 @@ class Chains:
         self.failures = FailureReporter(barrier)
         self.owners = owners
         self.event_times: list[tuple[int, int, int]] = []
-        """(front, time, event time) of new records and marks whose event time exceeds all earlier
-        ones that this node received from the source, and of the marks of idle periods. The node
-        empties the list."""
+        """(front, time, event time) of each record or mark that raised the largest event time which
+        this node knows of its source, and of the marks of idle periods. The node empties the list.
+        """
         self._needs_event_times = bool(plan.waiting_ports)
         self._largest = [NEVER] * plan.fronts
         """Per front: the largest event time so far, in microseconds."""
@@ -49,7 +50,10 @@ class Chains:
         self.entries: list[Step] = [_Chain(self, port).entry() for port in plan.ports]
 
     def record_event_times(self, timed: Iterable[tuple[Label, int]]) -> None:
-        """Add (root, event time) of records and marks of a source, in label order."""
+        """Store the event times that may move a watermark, if the flow has operators with timers.
+
+        `timed`: (root, event time) of records and marks of one source, in label order.
+        """
         if not self._needs_event_times:
             return
         time, front, first_new = 0, 0, len(self.event_times)
@@ -73,8 +77,8 @@ class Chains:
 class _Chain:
     """Builder of the steps of one chain.
 
-    A vertex gets one step for each operator whose outputs it gets, because the last steps of the
-    chain report an invalid output as a failure of the operator that made it.
+    A vertex has one step per operator whose outputs it receives. So the last steps of the chain can
+    report an invalid output as a failure of the operator that made it.
     """
 
     def __init__(self, chains: Chains, port: Port) -> None:
@@ -93,10 +97,10 @@ class _Chain:
         return vertex.operator.make_step(vertex, self, OutputEncoder(vertex.name, None))
 
     def next_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
-        edges = [
+        steps = [
             self._step(successor, encoder) for successor in self._flow.successors(vertex.number)
         ]
-        return edges[0] if len(edges) == 1 else FanOut(edges)
+        return steps[0] if len(steps) == 1 else FanOut(steps)
 
     def sink_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
         number = self._flow.sinks.index(vertex)

@@ -2,16 +2,16 @@
 
 The digest of an operator covers its functions (`user_functions`), parameters and `fields`, the ttls
 of its states, and the event time settings of a source. Of a function it covers instructions with
-their constants, defaults and closed-over values, and in the same way the user's own functions,
-classes and variables that the code names: in its module, in other modules of the user, and in
-modules that a function itself imports. A module that code passes as a value, as in
-`getattr(module, name)`, counts as a whole. The digest ignores comments, docstrings, annotations,
-positions in files, and names of local variables.
+their constants, defaults and closed-over values. It also covers the user's own functions, classes
+and variables that the code names: those in its module, in other modules of the user, and in modules
+that a function itself imports. If code uses a module as a value, as in `getattr(module, name)`, the
+digest covers the whole module. It ignores comments, docstrings, annotations, positions in files,
+and names of local variables.
 
-A value counts by its contents: containers by their items, other objects by what `pickle` would
-store. An object that cannot be pickled counts as its type, and `Code.unseen` names it. Variables
-count with the values that they have when the flow is loaded. A cache that functions fill later does
-not change the digest, because the digest of a flow is computed once.
+Of a container, the digest covers the items; of any other object, what `pickle` would store. Of an
+object that cannot be pickled, it covers the type only, and `Code.unseen` names the object. It
+covers the values that variables have when the flow is loaded. A cache that functions fill later
+does not change the digest, because the digest of a flow is computed once.
 
 The digest is the same in every process that loads the same code: it contains no addresses and no
 hashes. Another version of Python compiles the same code to other instructions. Then `Code.python`
@@ -56,7 +56,7 @@ from driftline.engine.texts import reraise_interrupt
 T = TypeVar("T")
 
 DEPTH_MAX = 60
-"""Levels of nested values, and of functions that name functions, that a digest covers."""
+"""Depth to which a digest follows values inside values, and functions that name functions."""
 
 ITEMS_MAX = 10_000
 """Largest number of items of a list, dict or set that a digest covers. Of a longer list or dict, it
@@ -70,7 +70,7 @@ ITEM_VALUES_MAX = 1000
 """Largest number of values that the digest of one item of a set covers."""
 
 LONG_TEXT = 1000
-"""A str or bytes value that is longer than this counts by its own digest."""
+"""A digest represents a str or bytes value that is longer than this by length and hash."""
 
 _PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...))
 _FLAGS = (
@@ -84,15 +84,16 @@ _HAS_NAME = {*dis.hasname}
 _HAS_CONSTANT = {*dis.hasconst}
 _GLOBAL_LOADS = {"LOAD_GLOBAL", "LOAD_NAME"}
 _NAMES_ATTRIBUTE = {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "LOAD_CONST"}
-"""Instructions that name a variable of a module after its load (LOAD_CONST: for `getattr`)."""
+"""If one of these instructions follows the load of a module, it names a variable of the module
+(LOAD_CONST: in `getattr(module, "name")`). Otherwise the code uses the module as a value."""
 
 
 class Code(Struct, frozen=True, array_like=True):
-    """Code of a flow, as a run records it."""
+    """Digests of the code of a flow, as a run records them."""
 
     python: str = ""
-    """Human-readable version of Python and its instructions. Digests of different versions cannot
-    be compared."""
+    """Human-readable versions of Python and its bytecode, and the option -O. If they differ,
+    digests cannot be compared."""
     operators: tuple[tuple[str, str], ...] = ()
     """(name of an operator, digest of its code), in the order of the flow."""
     unseen: tuple[str, ...] = ()
@@ -127,14 +128,14 @@ NO_CODE = Code()
 
 
 def code_of(flow: Flow) -> Code:
-    """Return the code of a flow as it was at the first call."""
+    """Return the code of a flow, as of the first call after its last operator was added."""
     if flow.code is None or flow.code[0] != len(flow.vertices):
-        flow.code = len(flow.vertices), _code_of(flow)
+        flow.code = len(flow.vertices), _compute_code(flow)
     code: Code = flow.code[1]
     return code
 
 
-def _code_of(flow: Flow) -> Code:
+def _compute_code(flow: Flow) -> Code:
     python = f"Python {sys.version_info[0]}.{sys.version_info[1]}"
     instructions = int.from_bytes(MAGIC_NUMBER[:2], "little")
     optimised = f" -{'O' * sys.flags.optimize}" if sys.flags.optimize else ""
@@ -142,7 +143,7 @@ def _code_of(flow: Flow) -> Code:
     for vertex in flow.vertices:
         describer = _Describer()
         operators.append((vertex.name, _digest(describer.describe_vertex(vertex))))
-        unseen += [f"{kind} in {vertex.name!r}" for kind in describer.unseen]
+        unseen += [f"{value} in {vertex.name!r}" for value in describer.unseen]
     version = f"{python} (instructions {instructions}){optimised}"
     return Code(version, tuple(operators), tuple(dict.fromkeys(unseen)))
 
@@ -150,7 +151,7 @@ def _code_of(flow: Flow) -> Code:
 def user_functions(vertex: Vertex) -> list[object]:
     """Return an operator's function, key function, `reduce` of each state, and timer function.
 
-    None stands for a function that does not exist; a missing timer function is left out.
+    A missing function is None, except that a missing timer function is left out.
     """
     reduces = [getattr(state, "reduce", None) for state in vertex.states]
     timer_functions = [] if vertex.on_timer is None else [vertex.on_timer]
@@ -175,7 +176,7 @@ class _Describer:
         self._depth = depth
         self._remaining_values = values_max
         self._names: list[str] = []
-        """Variables on the path to the current value."""
+        """Names of the global variables on the path to the current value, outermost first."""
         self._modules: set[str] = set()
         """Names of the modules that are described because a function imports them."""
         self.unseen: list[str] = []
@@ -184,7 +185,8 @@ class _Describer:
     def describe_vertex(self, vertex: Vertex) -> object:
         """Return the description of an operator, with the code of its functions.
 
-        Functions of Python itself are described by their names.
+        Here the code of a library's function counts, too. A function of Python itself is described
+        by its name.
         """
         parts: list[object] = [vertex.fields]
         if vertex.event_time is not None:
@@ -301,7 +303,10 @@ class _Describer:
         return "class", value.__qualname__, self._describe_all(value.__bases__), tuple(parts)
 
     def _describe_reduced(self, value: object) -> object:
-        """Return the description of an object, made of what `pickle` would store."""
+        """Return the description of an object, made of what `pickle` would store.
+
+        An object of Driftline's engine is described by its type only.
+        """
         if type(value).__module__.startswith("driftline.engine."):
             return self._describe_type(value)
         reducer = copyreg.dispatch_table.get(type(value))
@@ -340,11 +345,10 @@ class _Describer:
             instruction.argval if instruction.opcode in _HAS_NAME else instruction.arg,
         )
 
-    def _describe_globals(self, code: CodeType, module: dict[str, object]) -> object:
+    def _describe_globals(self, code: CodeType, module_globals: dict[str, object]) -> object:
         """Return the descriptions of the globals that code uses, and of the modules it imports.
 
-        Covers nested code objects, too; excludes globals that the code assigns. `module`: the
-        globals by name.
+        Covers nested code objects, too; excludes globals that the code assigns.
         """
         codes = list(_nested_codes(code))
         instructions = [
@@ -367,11 +371,18 @@ class _Describer:
             for instruction, following in pairwise(instructions)
             if instruction.opname in _GLOBAL_LOADS and following.opname not in _NAMES_ATTRIBUTE
         }
-        named = [
-            (n, self._describe_global(n, module[n], None if n in used_as_values else attributes))
-            for n in sorted(names & {*module})
+        described = [
+            (
+                name,
+                self._describe_global(
+                    name, module_globals[name], None if name in used_as_values else attributes
+                ),
+            )
+            for name in sorted(names & {*module_globals})
         ]
-        return named, [self._describe_import(name) for name in _imports(instructions, module)]
+        return described, [
+            self._describe_import(name) for name in _imports(instructions, module_globals)
+        ]
 
     def _describe_global(self, name: str, value: object, attributes: list[str] | None) -> object:
         """Return the description of a variable of a module.
@@ -437,25 +448,27 @@ def _first_items(values: Iterable[T]) -> Iterator[T]:
     return (value for value, _ in zip(values, range(ITEMS_MAX), strict=False))
 
 
-def _imports(instructions: Sequence[dis.Instruction], module: Mapping[str, object]) -> list[str]:
+def _imports(
+    instructions: Sequence[dis.Instruction], module_globals: Mapping[str, object]
+) -> list[str]:
     """Return the names that instructions import: of modules, or of variables in modules.
 
-    `module`: the globals of the importing module.
+    `module_globals`: the globals of the importing module.
     """
     imported = []
     for (level, names), (_, instruction) in pairwise(pairwise(instructions)):
         if instruction.opname == "IMPORT_NAME":
-            package = str(module.get("__package__") or "")
+            package = str(module_globals.get("__package__") or "")
             with suppress(ImportError):
                 name = resolve_name("." * level.argval + instruction.argval, package)
                 imported += [name, *(f"{name}.{attribute}" for attribute in names.argval or ())]
     return sorted({*imported})
 
 
-def _is_user_class(kind: type) -> bool:
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+def _is_user_class(class_: type) -> bool:
+    file = getattr(sys.modules.get(class_.__module__), "__file__", None)
     if file is None:  # in a notebook, or in Python itself
-        return kind.__module__ == "__main__"
+        return class_.__module__ == "__main__"
     return is_user_file(file)
 
 
@@ -468,7 +481,7 @@ def _wrapped_function(value: object) -> FunctionType | None:
 
 
 def _foreign_name(value: object) -> object:
-    """Return the description of code that is not the user's: its name."""
+    """Return the description of code that is not the user's: its module and name."""
     return "of others", getattr(value, "__module__", ""), getattr(value, "__qualname__", "")
 
 

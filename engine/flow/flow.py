@@ -91,9 +91,9 @@ class Flow(FlowGraph):
             fields: Names of the items of the records, if these are tuples.
             event_time: A field, or a function that takes a record: when the event happened, as a
                 number, a datetime, or ISO 8601 text. Without a time zone it is in UTC. A record
-                without a valid event time is a failure. Operators with windows or timers need
-                event times.
-            unit: Unit of numbers: "s", "ms" or "us".
+                without a valid event time counts as a failure. Operators with windows or timers
+                need event times.
+            unit: Unit of event times that are numbers: "s", "ms" or "us".
             max_delay: Expected disorder: by how much the event time of a record may be smaller than
                 that of an earlier record. The watermark is this much behind the largest event time.
             idle_after: How long a live source may have no records before it is idle. An idle source
@@ -106,7 +106,7 @@ class Flow(FlowGraph):
             The stream of records; without `of` they may be of any type.
 
         Raises:
-            FlowError: The name is taken, or the fields or the event time are invalid.
+            FlowError: The name is taken, or another argument is invalid.
         """
         what = f"source {name!r}"
         settings, get_event_time = None, None

@@ -1,6 +1,7 @@
 """The graph of a flow: its operators and their connections, and the checks of the whole flow.
 
-`engine.flow.flow` adds what users call; `engine.flow.streams` adds operators.
+Users create the subclass `Flow` (`engine.flow.flow`). The methods of its streams
+(`engine.flow.streams`) add operators.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ class FlowGraph:
             )
 
     def check_nodes(self, nodes: int) -> None:
-        """Raise FlowError if the flow has fewer key groups than nodes."""
+        """Raise FlowError if `nodes` is less than 1, or exceeds the number of key groups."""
         if not 1 <= nodes <= self.groups:
             raise FlowError(
                 f"flow {self.name!r} cannot run on {counted(nodes, 'node')}: it has "
@@ -124,7 +125,7 @@ class FlowGraph:
         return [v for v in self.vertices for input_number in v.inputs if input_number == number]
 
     def validate(self) -> Self:
-        """Check the whole flow, and return it.
+        """Check the whole flow, and return it. Warn of functions that share a loop variable.
 
         Raises:
             FlowError: The flow is empty or has no sink, the outputs of an operator are not used, an
@@ -144,7 +145,7 @@ class FlowGraph:
                     f"end it with .sink(name) or leave it out{as_line(vertex.line)}"
                 )
         self._check_length()
-        self._warn_of_loops()
+        self._warn_of_loop_variables()
         return self
 
     def fronts_of(self, vertex: Vertex) -> tuple[int, ...]:
@@ -196,7 +197,11 @@ class FlowGraph:
         on_timer: Function | None = None,
         event_time: EventTime | None = None,
     ) -> Vertex:
-        """Add an operator after the vertices `inputs`. Raises FlowError."""
+        """Add an operator after the vertices with the numbers `inputs`.
+
+        `key_line`: the line of the user's own code that called `key_by`. Raises FlowError if an
+        argument is invalid, or the name is taken.
+        """
         number, kind = len(self.vertices), operator.kind
         if name is None:
             name = f"{kind}-{number}"
@@ -230,7 +235,7 @@ class FlowGraph:
         self.variables += [(vertex, f, variables_of(f)) for f in (function, key, on_timer)]
         return vertex
 
-    def _warn_of_loops(self) -> None:
+    def _warn_of_loop_variables(self) -> None:
         """Warn of functions that were made in a loop and use the loop variable.
 
         All of them see the variable's last value. Criterion: several functions have the same code
@@ -257,7 +262,7 @@ class FlowGraph:
 
 
 def checked_fields(operator: str, fields: Sequence[str] | None) -> Fields:
-    """Return the names of the items of tuples. Raises FlowError if they are not valid.
+    """Return `fields` as a tuple, or None. Raises FlowError if they are not distinct names.
 
     `operator`: kind and name of the operator, for the error.
     """

@@ -41,12 +41,15 @@ def check_not_loading(call: str) -> None:
 
 
 def resolve_flow(flow: object) -> Flow:
-    """Return a Flow itself, or the flow that a text names. Raises FlowError for anything else."""
+    """Return `flow` itself if it is a Flow, or load the flow that a text names.
+
+    Raises FlowError for anything else. Only a loaded flow is validated.
+    """
     if isinstance(flow, str):
         return load_flow(flow)
     if not isinstance(flow, Flow):
         raise FlowError(f"a {type(flow).__name__} is not a flow: give a Flow, or 'module:name'")
-    code_of(flow)  # before any function can change variables
+    code_of(flow)  # computes the digests before any function can change variables
     return flow
 
 
@@ -54,11 +57,12 @@ def load_flow(spec: str) -> Flow:
     """Return the flow that `spec` names.
 
     Without a name: the module's `flow`, or its only Flow, or, if it has no Flow, the result of its
-    only function with the annotation ``-> Flow``. Raises FlowError if there is no such flow or it
-    is invalid, with the line of the user's code, if there is one.
+    only function with the annotation ``-> Flow`` and no required arguments. Raises FlowError if
+    there is no such flow or it is invalid. The error names the line of the user's code at fault, if
+    there is one.
     """
     flow = _find_flow(spec).validate()
-    code_of(flow)  # before any function can change variables
+    code_of(flow)  # computes the digests before any function can change variables
     return flow
 
 
@@ -106,10 +110,11 @@ def find_object(spec: str) -> object:
 
 
 def load_object(spec: str, *arguments: object) -> object:
-    """Return the object that ``module:name`` names, or the result of calling a class or function.
+    """Return the object that ``module:name`` names; if it is a class or function, what it returns.
 
     `arguments`: passed to a class or function that requires some. Raises FlowError if there is no
-    such object or it cannot be called with these arguments; Unavailable if the call raises it.
+    such object, or if it cannot be called with these arguments or fails; Unavailable if the call
+    raises it.
     """
     value = find_object(spec)
     location, _, name = spec.partition(":")
@@ -139,7 +144,8 @@ def _call(
 ) -> object:
     """Call a function with all arguments, or with none if it requires none.
 
-    Raises FlowError; Unavailable if the call raises it. `name`, `location`: for errors.
+    Raises FlowError if the function requires another number of arguments, or fails; Unavailable if
+    the call raises it. `name`, `location`: for errors.
     """
     required = _required(function)
     if len(required) not in (0, len(arguments)):
@@ -185,7 +191,7 @@ def _describe_error(error: BaseException) -> str:
 
 
 def _required(function: Callable[..., object]) -> list[str]:
-    """Return the parameters without a default."""
+    """Return the names of the parameters that a call must pass."""
     return [
         parameter.name
         for parameter in inspect.signature(function).parameters.values()
@@ -195,7 +201,10 @@ def _required(function: Callable[..., object]) -> list[str]:
 
 
 def _factories(module: ModuleType) -> dict[str, FunctionType]:
-    """Return the functions that a module defines and annotates as factories of a Flow, by name."""
+    """Return by name the functions of a module with the annotation ``-> Flow``.
+
+    Leaves out functions that the module imports, and those with required arguments.
+    """
     return {
         name: value
         for name, value in vars(module).items()
@@ -207,7 +216,7 @@ def _factories(module: ModuleType) -> dict[str, FunctionType]:
 
 
 def _return_type(function: FunctionType) -> object:
-    """Return the annotated type of a function's result; None if unknown or not annotated."""
+    """Return the annotated type of a function's result; None if it is missing or unknown."""
     annotation: object = function.__annotations__.get("return")
     try:
         return get_type_hints(function).get("return")

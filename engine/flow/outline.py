@@ -14,7 +14,7 @@ from driftline.engine.flow.flow import Flow
 
 
 class OperatorOutline(Struct, frozen=True, array_like=True):
-    """Outline of an operator. `inputs`: names of the operators before; `states`: (type, name)."""
+    """Outline of an operator. `inputs`: names of its input operators; `states`: (type, name)."""
 
     name: str
     kind: str
@@ -26,7 +26,7 @@ class OperatorOutline(Struct, frozen=True, array_like=True):
 
 
 class Outline(Struct, frozen=True, array_like=True):
-    """Name of a flow, its number of key groups, and its operators in order."""
+    """Outline of a flow: its name, its number of key groups, and its operators in order."""
 
     flow: str
     groups: int
@@ -38,7 +38,7 @@ class Outline(Struct, frozen=True, array_like=True):
         return [each.name for each in self.operators if each.kind == "source"]
 
     def differences(self, before: Outline) -> list[str]:
-        """Return a sentence for each difference from the outline `before`."""
+        """Return a text for each difference from the outline `before`."""
         texts = []
         if self.flow != before.flow:
             texts.append(f"the flow is named {self.flow!r} instead of {before.flow!r}")

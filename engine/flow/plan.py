@@ -49,7 +49,7 @@ class Plan(Struct, frozen=True):
 
     @property
     def waiting_ports(self) -> list[Port]:
-        """Ports of the operators that apply elements at the frontier (`engine.operators.timed`)."""
+        """Ports whose elements wait for the frontier: of operators with timers (`TimedStep`)."""
         return [port for port in self.ports if port.vertex.on_timer is not None]
 
     def ports_of_stage(self, stage: int) -> list[Port]:
@@ -61,7 +61,7 @@ class Plan(Struct, frozen=True):
         return next(port for port in self.ports if port.vertex.number == vertex)
 
     def identity(self) -> str:
-        """Return a digest. Flows with equal digests can use each other's state."""
+        """Return a digest of the flow. Flows with equal digests can use each other's state."""
         shape = [
             (
                 v.number,
@@ -110,10 +110,10 @@ def functions_follow(flow: Flow, vertex: Vertex) -> bool:
 
 
 def function_names(flow: Flow, entry: Vertex) -> list[str]:
-    """Return names for the functions that a chain calls: those of their operators.
+    """Return names for the functions that a chain calls: the names of their operators.
 
-    Includes the key functions of the keyed operators after the chain, which its shuffles call, as
-    "key of NAME". Leaves out keys that are fields.
+    The shuffles of the chain call the key functions of the keyed operators after it: these are
+    named "key of NAME". Keys that are fields are left out.
     """
     chain = chain_of(flow, entry)
     successors = {

@@ -1,8 +1,8 @@
 """Streams of a flow: their methods add operators.
 
-A `Stream[T]` has the type of its elements, and the method that adds a keyed operator relates the
-types of its function and of its states. So a type checker detects a function of the wrong type, and
-a state that is missing, superfluous, or of another type.
+The elements of a `Stream[T]` have type T. The types of a keyed operator's states must match the
+parameters of its function. So a type checker detects a function of the wrong type, and a state that
+is missing, superfluous, or of another type.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from driftline.engine.operators.windows import Hopping, Windows
 from driftline.engine.state.managed import MapState, State, ttl_of
 
 On = Any
-"""Key of a join: a field, a function, or a pair of them for the two streams."""
+"""Key of a join: a field or a function, or a pair (for the left stream, for the right one)."""
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -162,7 +162,7 @@ class Stream(Generic[T_co]):
     def key_by(
         self, key: Callable[[T_co], object] | str | int, *more: str | int
     ) -> KeyedStream[Any, T_co]:
-        """Partition by a key, for the operators with states: the methods of `KeyedStream`.
+        """Partition the stream by a key. Operators with states need a partitioned stream.
 
         A key is None, bool, int, float (no NaN), str, bytes or a tuple of these. Keys are the same
         only if type and value are the same: 5, 5.0 and True are three keys.
@@ -193,7 +193,7 @@ class Stream(Generic[T_co]):
 
         Args:
             predicate: Takes an element; it is called twice for each.
-            name: Name of the two operators, with " (true)" and " (false)".
+            name: Name of the two operators, before " (true)" and " (false)".
 
         Raises:
             FlowError: `predicate` is not a function, or a name is taken.
@@ -217,22 +217,22 @@ class Stream(Generic[T_co]):
 
         Args:
             other: The right stream.
-            on: The key: a field or a function, for both streams; or a pair of them.
+            on: The key: a field or a function, for both streams; or a pair (left, right) of them.
             within: Smallest and largest difference of the event times, right minus left, as in
                 ``("-5m", "15m")``. Pairs are emitted at once; an element is stored until the
                 watermark has passed all possible partners.
             window: Instead of `within`: elements of the same window are partners, as in
                 ``Tumbling("1m")``. Pairs are emitted together, once the window is complete.
-            how: "inner": only pairs; "left", "right", "outer": also elements of the left stream, of
-                the right one, or of both, that have no partner, once they cannot have one any more.
+            how: "inner": only pairs; "left", "right", "outer": also the elements without a partner
+                of the left stream, of the right one, or of both, once none can arrive any more.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
         Returns:
             A stream of pairs (left, right); None in place of a missing partner.
 
         Raises:
-            FlowError: An argument is invalid, or the name is taken. A source without an event time
-                raises it when the flow is loaded or run.
+            FlowError: An argument is invalid, or the name is taken. If a source lacks event times,
+                the error is raised when the flow is loaded or run.
         """
         if how not in HOW:
             raise FlowError(f"join: how is {how!r}, but must be one of {', '.join(HOW)}")
@@ -263,21 +263,23 @@ class Stream(Generic[T_co]):
         tolerance: Duration | None = None,
         name: str | None = None,
     ) -> Stream[tuple[Any, Any]]:
-        """Join each element with the latest element of another stream as of its event time.
+        """Join each element with the latest element of another stream that is not later than it.
+
+        "Latest" and "later" refer to event times.
 
         Args:
             other: The right stream.
-            on: The key: a field or a function, for both streams; or a pair of them.
+            on: The key: a field or a function, for both streams; or a pair (left, right) of them.
             tolerance: How much earlier the right element may be; None: any amount.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
         Returns:
             A stream of pairs (left, right), one for each element of this stream, once the watermark
-            has passed its event time; right is None if there was no such element.
+            has passed its event time; right is None if there is no such element.
 
         Raises:
-            FlowError: An argument is invalid, or the name is taken. A source without an event time
-                raises it when the flow is loaded or run.
+            FlowError: An argument is invalid, or the name is taken. If a source lacks event times,
+                the error is raised when the flow is loaded or run.
         """
         tolerance_us = None if tolerance is None else parse_duration(tolerance, "as_of: tolerance")
         operator = AsOfJoin(tolerance_us)
@@ -286,19 +288,19 @@ class Stream(Generic[T_co]):
     def lookup(
         self, other: Stream[U], *, on: On, name: str | None = None
     ) -> Stream[tuple[Any, Any]]:
-        """Join each element with the latest element of another stream in label order.
+        """Join each element with the last element of another stream before it in label order.
 
-        The join needs no event times and does not wait. It keeps the latest right element of each
-        key as state.
+        The join needs no event times and does not wait. It keeps the last right element of each key
+        as state.
 
         Args:
             other: The right stream.
-            on: The key: a field or a function, for both streams; or a pair of them.
+            on: The key: a field or a function, for both streams; or a pair (left, right) of them.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
         Returns:
             A stream of pairs (left, right), one for each element of this stream; right is None if
-            there was no element.
+            no right element of the key came before.
 
         Raises:
             FlowError: `on` is invalid, or the name is taken.
@@ -317,8 +319,8 @@ class Stream(Generic[T_co]):
     ) -> Stream[V]:
         """Call a function for each element, with a table of the latest rows of another stream.
 
-        The table is complete in label order: it contains all rows before the element. It suits
-        small tables, such as rules, that every element needs as a whole.
+        The table contains the latest row of each key before the element in label order. The method
+        suits small tables, such as rules, that every element needs as a whole.
 
         Args:
             other: The stream of rows.
@@ -364,7 +366,7 @@ class Stream(Generic[T_co]):
     def _both_sides(
         self, other: Stream[U], on: On, kind: str, name: str | None
     ) -> tuple[KeyedStream[Any, Any], str]:
-        """Return (elements of this stream and another one, by key; name of the join).
+        """Return (the elements of both streams, partitioned by key; the name of the join).
 
         The elements are pairs (side, element), see `engine.operators.joins`.
         """
@@ -390,14 +392,14 @@ class Stream(Generic[T_co]):
         """Add a sink: the elements of this stream become outputs of the flow.
 
         Args:
-            name: Name of the sink, of its files, and in graphs and errors.
+            name: Name of the sink in graphs and errors, and of its files.
 
         Raises:
             FlowError: The name is taken.
         """
         self._add_next(Sink(), name, None, self.vertex.fields)
 
-    if not TYPE_CHECKING:  # type checkers report these on an unkeyed stream
+    if not TYPE_CHECKING:  # type checkers report a keyed method of an unkeyed stream
 
         def __getattr__(self, name: str) -> object:
             """Raise FlowError for a keyed operator, as a state needs a key."""
@@ -478,17 +480,17 @@ class KeyedStream(Generic[K, T]):
     ) -> Stream[U]:
         """Make any number of outputs for each element, in label order per key.
 
-        Arguments, result and errors are those of `scan`, except that the function takes a Context
-        before the element, and returns an iterable of outputs, or yields them.
+        Result and errors are those of `scan`.
 
         Args:
-            function: Takes a Context, an element and the states of its key.
+            function: Takes a Context, an element and the states of its key, and returns an iterable
+                of outputs, or yields them.
             states: Declarations of states.
             on_timer: Takes a TimedContext, a Timer that fires and the states of its key, and
                 returns an iterable of outputs, or yields them. `function` then also gets a
                 TimedContext, instead of a Context, with `timers`, `event_time` and `watermark`. All
-                sources of the operator need an event time. The operator applies an element once all
-                earlier elements have arrived.
+                sources that reach the operator need event times. The operator applies an element
+                once all earlier elements have arrived.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
             fields: Names of the items of the outputs, if these are tuples.
         """
@@ -502,11 +504,12 @@ class KeyedStream(Generic[K, T]):
         name: str | None = None,
         fields: Sequence[str] | None = None,
     ) -> Stream[U]:
-        """Like `process`, but an output `Again(message)` returns to the operator.
+        """Make any number of outputs for each element, and send messages back to the operator.
 
-        The message gets the key that `key_by` finds for it, and the function is called with it in
-        the next round. All messages of a round come before those of the next one, and all rounds of
-        an element before the next element. Other outputs go to the next operator.
+        This is `process`, except that an output `Again(message)` returns to the operator. The key
+        function of `key_by` gives the message its key, and the operator calls the function with the
+        message in the next round. All messages of a round come before those of the next one, and
+        all rounds of an element before the next element. Other outputs go to the next operator.
 
         Args:
             function: Takes a Context, an element or a message, and the states of its key.
@@ -537,8 +540,8 @@ class KeyedStream(Generic[K, T]):
 
         Args:
             ttl: An element is a duplicate only if its event time differs by less than this from
-                that of a kept element of the key. All sources of the operator then need an event
-                time. An element that is late by more than `ttl` may be kept even if it is a
+                that of a kept element of the key. All sources that reach the operator then need
+                event times. An element that is late by more than `ttl` may be kept even if it is a
                 duplicate.
             name: Name of the operator, in graphs and errors; by default its kind and a number.
 
@@ -594,7 +597,7 @@ class KeyedStream(Generic[K, T]):
             raise FlowError(f"window({windows!r}): give windows, such as Tumbling('1m')")
         return WindowedStream(self, windows, parse_duration(lateness, "lateness"))
 
-    if not TYPE_CHECKING:  # type checkers report these on a keyed stream
+    if not TYPE_CHECKING:  # type checkers report an unkeyed method of a keyed stream
 
         def __getattr__(self, name: str) -> object:
             """Raise FlowError for a stateless operator: a keyed stream has only keyed ones."""
@@ -636,7 +639,10 @@ class KeyedStream(Generic[K, T]):
 
 @dataclass(frozen=True, slots=True)
 class WindowedStream(Generic[K, T]):
-    """Stream of T, partitioned by keys K and by windows of event time."""
+    """Stream of T, partitioned by keys K and by windows of event time.
+
+    `lateness`: how long windows wait for late elements, in microseconds.
+    """
 
     keyed: KeyedStream[K, T]
     windows: Windows

@@ -1,8 +1,8 @@
 """Aggregates of a window: `Count`, `Sum`, `Min`, ..., and the base of a user's own.
 
-An aggregate keeps an accumulator per window: a value that can be encoded, and that methods do not
-change in place. If windows merge, so do their accumulators; a hopping window merges those of its
-panes.
+A window keeps one accumulator for each aggregate: a value that can be encoded. Methods must not
+change an accumulator in place. If windows merge, the operator merges their accumulators. The
+accumulator of a hopping window is merged from those of its panes (`engine.operators.hopping`).
 
     >>> mean = Mean("price")
     >>> accumulator = mean.zero()
@@ -29,7 +29,7 @@ Field = str | int | Callable[[Any], Any]
 
 
 class Aggregate:
-    """Base of aggregates. A user's own implements `zero`, `add`, `merge` and `result`."""
+    """Base of aggregates. A subclass implements `zero`, `add`, `merge`, and often `result`."""
 
     def zero(self) -> Any:
         """Return the accumulator of an empty window."""
@@ -48,7 +48,10 @@ class Aggregate:
         return accumulator
 
     def add_at(self, accumulator: Any, element: Any, event_time: int) -> Any:
-        """Return the accumulator with an element that has this event time."""
+        """Return the accumulator with an element that has this event time.
+
+        Windows call this method. Override it instead of `add` if the event time matters.
+        """
         return self.add(accumulator, element)
 
 
@@ -176,6 +179,8 @@ def _add_exactly(floats: tuple[float, ...], value: float) -> tuple[float, ...]:
 
 
 class _Extreme(FieldAggregate):
+    """Base of `Min` and `Max`. Accumulator: (extreme value,), or () without elements."""
+
     def zero(self) -> Any:
         return ()
 
@@ -203,6 +208,8 @@ class Max(_Extreme):
 
 
 class _ByTime(FieldAggregate):
+    """Base of `First` and `Last`. Accumulator: (event time, value), or () without elements."""
+
     def zero(self) -> Any:
         return ()
 
@@ -214,14 +221,14 @@ class _ByTime(FieldAggregate):
 
 
 class First(_ByTime):
-    """Value of a field in the element with the smallest event time; the first of several such."""
+    """Value of a field in the element with the smallest event time; among equals, the first."""
 
     def merge(self, one: Any, other: Any) -> Any:
         return one if not other or (one and one[0] <= other[0]) else other
 
 
 class Last(_ByTime):
-    """Value of a field in the element with the largest event time; the last of several such."""
+    """Value of a field in the element with the largest event time; among equals, the last."""
 
     def merge(self, one: Any, other: Any) -> Any:
         return one if not other or (one and one[0] > other[0]) else other
@@ -245,8 +252,11 @@ class CountDistinct(FieldAggregate):
 
 
 class Collect(FieldAggregate):
-    """List of the values of a field, in label order within a window or a pane. The values of merged
-    windows, and of the panes of a hopping window, follow each other."""
+    """List of the values of a field, in label order.
+
+    If windows merge, their lists are joined in the order of the windows. The list of a hopping
+    window joins those of its panes, so label order holds only within a pane.
+    """
 
     def zero(self) -> Any:
         return ()
@@ -259,7 +269,9 @@ class Collect(FieldAggregate):
 
 
 class Top(Aggregate):
-    """The elements with the largest values of a field, largest first; among equals, the earliest.
+    """The elements with the largest values of a field, largest first.
+
+    Elements with equal values are in the order of `Collect`.
 
     Args:
         number: How many elements.

@@ -38,7 +38,7 @@ class Applied:
 
     Payloads and results are in the form of `engine.state.values`, which no function can change.
     An element is *in force* unless its position is in `undone`. A batch can be *closed* once no
-    element with an earlier label can arrive: then only `chunk` and `last_time` remain.
+    element with a time up to `last_time` can arrive. Then only `chunk` and `last_time` remain.
     """
 
     __slots__ = (
@@ -60,8 +60,8 @@ class Applied:
         self.results: Values = []
         """Per element: an output, a list of outputs, or a Failure."""
         self.ends: list[int] | None = []
-        """Per element, the end of its changes in the undo log; None: `changes` computes the ends,
-        which is possible if the keys are distinct."""
+        """Per element, the end of its changes in the undo log. None: not computed yet; `changes`
+        computes the ends, which requires distinct keys."""
         self.undo_log: list[Change] = []
         """State changes of the elements, in order of application."""
         self.undone: set[int] = set()
@@ -83,7 +83,7 @@ class Applied:
         self.last_time = max(self.last_time, label[0])
 
     def remove_unapplied(self, was_applied: list[bool]) -> list[Arrived]:
-        """Remove and return the elements that were not applied, as they are out of order."""
+        """Remove and return the elements that the operator did not apply: those out of order."""
         if all(was_applied):
             return []
         unapplied = [

@@ -85,8 +85,9 @@ class Failure:
     error: str
     """Type and text of the exception."""
     line: str
-    """Line of the user's own code that raised, called the code that raised, or made the operator;
-    NO_LINE if unknown; RETURNED if an output is invalid."""
+    """Line of the user's own code that raised or called the code that raised; if there is none, the
+    line of a library, or the one that added the operator; NO_LINE if unknown; RETURNED if an output
+    is invalid."""
     encoded_record: bytes = field(repr=False)
     """The element or the output, encoded, so that no function can change it."""
     text: str = ""
@@ -102,7 +103,7 @@ class Failure:
         `fallback_line`: the line that added the operator or called `key_by`, used if the traceback
         has no line outside the engine.
 
-        Raises `error` itself if it is a Ctrl-C.
+        Raises `error` again if it is a KeyboardInterrupt.
         """
         reraise_interrupt(error)
         text = f"{describe_exception(error)}{hint_for(error)}"
@@ -134,10 +135,10 @@ class Failure:
 
 
 NO_LINE = "no line of the function: its argument, or what it returned, has the wrong type"
-"""Replaces an unknown line."""
+"""Stands for an unknown line."""
 
 RETURNED = "what it returned"
-"""Replaces the line if an output is invalid."""
+"""Stands for the line if an output is invalid."""
 
 FAILURE_FIELDS = ("operator", "key", "record", "error", "line", "text")
 
@@ -150,7 +151,7 @@ def parts(payload: object) -> Parts:
 
 
 def dead_letter_fields(payload: object, *, as_text: bool = False) -> dict[str, object]:
-    """Return the fields of a dead letter; `payload`: the failure's.
+    """Return the fields of a dead letter; `payload`: that of the failure.
 
     `as_text`: format the element or output as text, even if the failure contains its value.
     """
@@ -161,7 +162,7 @@ def dead_letter_fields(payload: object, *, as_text: bool = False) -> dict[str, o
 
 
 def describe_failure(label: Label, payload: object) -> str:
-    """Return the error message for a final failure; `payload`: the failure's."""
+    """Return the error message for a final failure; `payload`: that of the failure."""
     operator, key, record, error, line, text = parts(payload)
     shown_record, key, error, line = map(
         escape_controls, (text or format_short(record), key, error, line)
@@ -181,7 +182,10 @@ def format_short(value: object) -> str:
 
 
 def format_full(value: object) -> str:
-    """Format a value identically in every process and replay, in full if it can be encoded."""
+    """Format a value identically in every process and replay.
+
+    The text is complete if the value can be encoded and has at most `LEVELS_SHOWN` nested levels.
+    """
     must_shorten = is_deeper(value, LEVELS_SHOWN) or why_unencodable(value)
     return strip_addresses(safe_repr(_REPR.repr if must_shorten else repr, value))
 
@@ -216,8 +220,8 @@ _DICT_HINT = (
 def hint_for(error: BaseException) -> str:
     """Return a hint if a function expected its argument to be of another class; else "".
 
-    Encoded values lose their class. Type checkers miss that: they know only the types that
-    functions return.
+    An encoded value loses its class. A type checker does not know this: it sees only the type that
+    the previous function returned.
     """
     hint = _attribute_hint(error) if type(error) is AttributeError else _item_hint(error)
     return f" ({hint})" if hint else ""

@@ -1,15 +1,16 @@
 """Windowed operator for hopping windows that overlap: they share the accumulators of their panes.
 
-No window begins or ends within a *pane*, so all elements of a pane are in the same windows. An
-element is added to its pane only; the row of a window merges the accumulators of its panes.
+A *pane* is a maximal interval within which no window begins or ends, so all its elements are in the
+same windows. The operator adds an element to its pane only. The row of a window merges the
+accumulators of the window's panes.
 
 The state of a key is a map from the start of each pane to its end and its accumulators. As with
-other windows, each open window has a timer, named after its start: the first element of a pane sets
-the timers of its open windows.
+other windows, each open window has a timer, named after its start. The first element of a pane sets
+the timers of the open windows that contain the pane.
 
-An element may enter a pane that an open window shares with a complete one. The complete window does
-not change, as its row was emitted before. A record moves the watermark at most to its own event
-time, so no window of the record becomes complete at the record.
+An element may enter a pane that an open window shares with a complete one. This does not change the
+complete window, as its row was emitted before. A record moves the watermark at most to its own
+event time, so no record completes a window that contains it.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ class HoppingWindowed(Windowed):
     def _set_timers(
         self, panes: OpenWindows, start: int, complete_until: int, timers: Timers
     ) -> None:
-        """Set the timers of those open windows of a new pane that have no other pane with elements.
+        """Set the timers of the open windows whose only pane with elements is a new one.
 
-        The other open windows have their timers already. `start`: of the pane;
-        `complete_until`: windows with an end up to this are complete.
+        The pane's other open windows have their timers already. `start`: start of the pane;
+        `complete_until`: windows that end at this time or earlier are complete.
         """
         size, every = self.windows.size, self.windows.every
         after_start, last_start = max(start, complete_until) - size, start
@@ -74,17 +75,19 @@ class HoppingWindowed(Windowed):
             timers.set(str(window_start), window_start + size + self.lateness)
 
     def _pop_window(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
-        """Return the end and the accumulators of a window; remove the panes that no later window
-        has."""
+        """Return the end and the accumulators of a window.
+
+        Removes the panes that no later window contains.
+        """
         end, next_start = start + self.windows.size, start + self.windows.every
         panes = sorted([pane for pane in dict.keys(windows) if start <= pane < end])
         merged = self._merge_accumulators([windows[pane][1] for pane in panes])
-        for pane in panes[:2]:
+        for pane in panes[:2]:  # at most two panes lie before the next window
             if pane < next_start:
                 del windows[pane]
         return end, merged
 
-    # The same for the reference interpreter, without panes: each window keeps its elements.
+    # For the reference interpreter, without panes: each window keeps its elements.
 
     def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
@@ -101,6 +104,7 @@ class HoppingWindowed(Windowed):
                 context.timers.set(str(start), end + self.lateness)
         if not members:
             return self.late(context, value, assigned)
+        # Raises what `absorb` raises when it adds the element to its pane.
         self._fold([each for each in members if self.windows.assign(each[1]) == assigned])
         return []
 

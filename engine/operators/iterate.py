@@ -1,10 +1,10 @@
-"""Iteration: a keyed operator whose function may send messages to other keys of the operator.
+"""Iteration: a keyed operator whose function may send messages back to the operator, to any key.
 
 An output `Again(message)` returns to the operator, in the next *round*; other outputs leave it. The
-label of a message contains the round. So all messages of a round come before those of the next
-round, and all rounds of an element before the next element.
+label of a message contains the round. So the operator applies all messages of a round before those
+of the next round, and all rounds of an element before the next element.
 
-Example: each number is halved until it is odd:
+Example: halve each number until it is odd:
 
     >>> from driftline.engine.flow.flow import Flow
     >>> from driftline.engine.reference import run_reference
@@ -43,21 +43,25 @@ T = TypeVar("T")
 
 
 class Again(Struct, Generic[T], frozen=True):
-    """Output of a function of `iterate` that returns to the operator, to the key of `value`."""
+    """Output of an `iterate` function that returns to the operator.
+
+    `value`: the message, which the operator gets like an element, with the message's key.
+    """
 
     value: T
 
 
 Tagged = tuple[bool, object]
-"""(whether an output returns, the output)"""
+"""(whether the output returns to the operator, the output)"""
 
 
 def next_round(label: Label, vertex: int) -> Label:
-    """Return the label of a message, from its label as an output of the iterating operator.
+    """Return the label of a message as an input of the iterating operator, in the next round.
 
-    `vertex`: the operator's number. The last two numbers of the result are the mark, which contains
-    the round (see `ROUND`), and a number for the path of messages that led to this one: a hash
-    from round 2 on, so that labels do not grow. Two hashes are equal with probability 2^-62.
+    `label`: the label of the message as an output of the operator; `vertex`: the operator's number.
+    The result ends in a mark, which contains the round (see `ROUND`), and a number for the path of
+    messages that led to this one. In round 1, it is the number of the output; in later rounds, a
+    hash, so that labels do not grow. Two hashes are equal with probability 2^-62.
     """
     *prefix, mark, path, number = (0, *label)
     if mark // ROUNDS_MAX != ROUND + vertex:
@@ -67,7 +71,7 @@ def next_round(label: Label, vertex: int) -> Label:
 
 
 def round_of(label: Label, vertex: int) -> int:
-    """Return the round of an element at an iterating operator; 0 for one from another operator."""
+    """Return the round of an element at an iterating operator; 0 if it is not a message."""
     mark = label[-2]
     return mark % ROUNDS_MAX if mark // ROUNDS_MAX == ROUND + vertex else 0
 
@@ -75,9 +79,10 @@ def round_of(label: Label, vertex: int) -> int:
 def in_rounds(
     function: Callable[..., Iterable[object]], vertex: int, rounds: int
 ) -> Callable[..., list[Tagged]]:
-    """Return a function that tags the outputs of a user's function.
+    """Return a function that calls a user's function and tags its outputs (see `Tagged`).
 
-    It raises RuntimeError for a message after round `rounds`. `vertex`: number of the operator.
+    The returned function raises RuntimeError for a message that would begin round `rounds` + 1.
+    `vertex`: number of the operator.
     """
 
     def tagged(context: Context, value: object, *states: object) -> list[Tagged]:
@@ -97,7 +102,10 @@ def in_rounds(
 
 @dataclass(frozen=True)
 class Iterate(KeyedOperator):
-    """Operator with any number of outputs per element, some of which return to it."""
+    """Operator with any number of outputs per element, some of which return to it.
+
+    `rounds`: the maximum number of rounds.
+    """
 
     rounds: int
 
@@ -118,8 +126,8 @@ class Iterate(KeyedOperator):
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
         encoder = OutputEncoder(vertex.name, vertex.fields, chain.functions_follow(vertex))
         again = chain.shuffle_step(vertex, OutputEncoder(vertex.name, None))
-        rounds = RoundStep(vertex.number, chain.next_step(vertex, encoder), again)
-        return chain.make_keyed_step(vertex, rounds, chain.failures, encoder)
+        round_step = RoundStep(vertex.number, chain.next_step(vertex, encoder), again)
+        return chain.make_keyed_step(vertex, round_step, chain.failures, encoder)
 
     def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[Any]
@@ -141,11 +149,13 @@ class RoundStep:
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         tagged: list[Tagged] = values  # type: ignore[assignment]
-        tags, outputs = [returns for returns, _ in tagged], [output for _, output in tagged]
-        if any(tags):
-            returning, messages, message_signs = select_elements((labels, outputs, signs), tags)
-            message_labels = [next_round(label, self.vertex) for label in returning]
+        return_flags, outputs = [returns for returns, _ in tagged], [output for _, output in tagged]
+        if any(return_flags):
+            output_labels, messages, message_signs = select_elements(
+                (labels, outputs, signs), return_flags
+            )
+            message_labels = [next_round(label, self.vertex) for label in output_labels]
             self.again.push(message_labels, messages, message_signs)
-        if not all(tags):
-            leaves = [not returns for returns in tags]
-            self.next_step.push(*select_elements((labels, outputs, signs), leaves))
+        if not all(return_flags):
+            leave_flags = [not returns for returns in return_flags]
+            self.next_step.push(*select_elements((labels, outputs, signs), leave_flags))

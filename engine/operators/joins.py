@@ -1,8 +1,8 @@
-"""Joins of two streams: within an interval of event time, in windows, as of a time, by lookup, and
-by broadcast.
+"""Joins of two streams: by interval, by window, as of an event time, by lookup, by broadcast.
 
-Both streams enter one operator as pairs (side, element): 0 for the left stream, 1 for the right.
-An output is a pair (left element, right element); None stands for a partner that does not exist.
+Both streams enter one operator as pairs (side, element): side 0 is the left stream, 1 the right. An
+output is a pair (left element, right element); None stands for a partner that does not exist. A
+broadcast differs: its inputs are triples, and the user's function makes its outputs (`with_table`).
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class IntervalJoin(KeyedOperator):
     """Join of elements whose event times differ by at least `earliest` and at most `latest`.
 
     The difference is the right event time minus the left one, in microseconds. An element is stored
-    until the watermark has passed all possible partners. If it has had no partner by then and its
-    side is in `alone`, it is emitted without one.
+    until the watermark has passed the event times of all possible partners. If it has had none by
+    then and its side is in `alone`, the join emits it without a partner.
     """
 
     earliest: int
@@ -93,7 +93,10 @@ class IntervalJoin(KeyedOperator):
     def fire(
         self, context: TimedContext, timer: Timer, lefts: Waiting, rights: Waiting
     ) -> list[Pair]:
-        """Remove the element of a timer; return it as a pair if it is emitted without a partner."""
+        """Remove the element of a timer, which can find no partner any more.
+
+        If it has had none and its side is in `alone`, return it as a pair with None.
+        """
         side, label = _element_of(timer.name)
         _, element, was_matched = (lefts, rights)[side].pop(label)
         return [] if was_matched or side not in self.alone else [_pair(side, element)]
@@ -107,7 +110,7 @@ class IntervalJoin(KeyedOperator):
         return self.earliest <= difference <= self.latest
 
     def _end(self, side: int, event_time: int) -> int:
-        """Return the watermark at which no partner of an element can arrive any more."""
+        """Return the watermark at which only late partners of an element can still arrive."""
         return event_time + 1 + (self.latest if side == LEFT else -self.earliest)
 
     def parameters(self) -> object:
@@ -144,13 +147,17 @@ class IntervalJoin(KeyedOperator):
 
 @dataclass(frozen=True)
 class AsOfJoin(KeyedOperator):
-    """Join of each left element with the right element that has the largest event time not after
-    the left one's, and at most `tolerance` microseconds earlier (None: any time). Of right elements
-    with the same event time, the last one in label order counts.
+    """Join of each left element with the latest right element as of the left one's event time.
 
-    A left element waits until the watermark has passed its event time. Right elements that no later
-    left element needs are dropped. A row of a window arrives at the record that moves the watermark
-    past the row's event time. So `watermark_before` decides which right elements are needed.
+    The right event time is the largest one that is not later than the left one. If it is more than
+    `tolerance` microseconds earlier, the left element has no partner (None: no limit). Of right
+    elements with equal event times, the last one in label order counts.
+
+    A left element waits until the watermark has passed its event time. When a right element
+    arrives, the join drops the right elements that only late left elements could still need. A left
+    element may be made by a timer, such as the row of a window. It then arrives at the record that
+    moves the watermark past its event time, but is not late. So `watermark_before`, the watermark
+    before the record, decides which right elements are needed.
     """
 
     tolerance: int | None
@@ -182,7 +189,7 @@ class AsOfJoin(KeyedOperator):
     def fire(
         self, context: TimedContext, timer: Timer, lefts: Waiting, rights: MapState[int, object]
     ) -> list[Pair]:
-        """Return a left element, and the right element as of its event time."""
+        """Remove the left element of a timer; return it with its right element, or None."""
         event_time, element, _ = lefts.pop(_element_of(timer.name)[1])
         times = [at for at in rights if at <= event_time]
         if not times or (self.tolerance is not None and event_time - max(times) > self.tolerance):
@@ -223,7 +230,7 @@ class AsOfJoin(KeyedOperator):
 
 
 class Lookup(KeyedOperator):
-    """Join of each left element with the last right element of the key before it in label order.
+    """Join of each left element with the last earlier right element of its key, in label order.
 
     Right elements that come later do not change the pair.
     """
@@ -250,9 +257,10 @@ class Lookup(KeyedOperator):
 
 
 def pairs_of_window(alone: tuple[int, ...]) -> Callable[[dict[str, Any]], list[Pair]]:
-    """Return a function that makes the pairs of a window from its row, whose `values` are Sided.
+    """Return a function that makes the pairs of a window from its row.
 
-    `alone`: the sides whose elements are emitted if the window has no partner for them.
+    The item `values` of the row is the list of (side, element) in the window. `alone`: the sides
+    whose elements are emitted if the window has no partner for them.
     """
 
     def pairs(row: dict[str, Any]) -> list[Pair]:
@@ -268,9 +276,10 @@ def pairs_of_window(alone: tuple[int, ...]) -> Callable[[dict[str, Any]], list[P
 
 
 def broadcast_keys(copies: int) -> list[int]:
-    """Return the keys of the copies of a table: one for each key group of `copies` groups.
+    """Return a key for each copy of a table.
 
-    So nodes own nearly equal numbers of copies.
+    With `copies` key groups, each group would have one of the keys. So nodes own nearly equal
+    numbers of copies.
     """
     return [
         next(key for key in count() if group_of(key, copies) == group) for group in range(copies)
@@ -278,7 +287,10 @@ def broadcast_keys(copies: int) -> list[int]:
 
 
 def tag_for_copy(keys: Sequence[int]) -> Callable[[object], tuple[int, int, object]]:
-    """Return a function that assigns an element of the left stream to a copy of the table."""
+    """Return a function that assigns an element of the left stream to a copy of the table.
+
+    The returned function makes (side, key of the copy, element).
+    """
 
     def tag(element: object) -> tuple[int, int, object]:
         try:
@@ -292,8 +304,11 @@ def tag_for_copy(keys: Sequence[int]) -> Callable[[object], tuple[int, int, obje
 def tag_for_copies(
     keys: Sequence[int], key_of: Callable[[Any], object]
 ) -> Callable[[object], list[tuple[int, int, object]]]:
-    """Return a function that sends a row of the right stream, with its key, to all copies of the
-    table."""
+    """Return a function that assigns a row of the right stream to all copies of the table.
+
+    The returned function makes (side, key of the copy, (key, row)) for each copy. `key_of`: returns
+    the key of a row.
+    """
 
     def tag(row: object) -> list[tuple[int, int, object]]:
         row_with_key = key_of(row), row
@@ -305,10 +320,10 @@ def tag_for_copies(
 def with_table(
     function: Callable[[Any, Mapping[Any, Any]], Iterable[Any]],
 ) -> Callable[..., Iterable[Any]]:
-    """Return the function of `process` that joins elements with a copy of a broadcast stream.
+    """Return the function of `process` that maintains a copy of the table and reads it.
 
-    It takes triples (side, key of the copy, element). An element of the right stream is a pair
-    (key, row).
+    It takes the triples of `tag_for_copy` and `tag_for_copies`. It puts rows of the right stream
+    into the table, and calls the user's `function` with each left element and the table.
     """
 
     def apply(

@@ -1,4 +1,4 @@
-"""Base of keyed operators: the code that is the same for arrival order and for label order.
+"""Base of keyed steps, with the code that arrival order and label order share.
 
 `ArrivalOrder` applies elements in order of arrival, for policies without label order;
 `Speculative` and `TimedStep` apply them in label order.
@@ -6,9 +6,11 @@
 A user function may keep a reference to its argument, to a value that it put into a state, or to an
 output that it returned, and change that object later. So the engine stores payloads in a form that
 user code cannot change (`engine.state.values`), and a function always gets the payload as it
-arrived. At first, values in states and outputs are stored as they are. If a batch leaves a value
-there that user code could change, the operator rolls the batch back and applies it again; from then
-on its states serialise their values (`engine.state.table`), or it copies its outputs.
+arrived. At first, states store values as they are. If a batch leaves a value in a state that user
+code could change, the operator rolls the batch back and applies it again. From then on, its states
+serialise their values (`engine.state.table`). If an output could change before it leaves the chain,
+the operator also applies the batch again. From then on, it copies its outputs
+(`Keyed.undo_if_unsafe`).
 """
 
 from __future__ import annotations
@@ -70,8 +72,9 @@ class Keyed:
         self.function = vertex.function
         self.emits_many = vertex.operator.emits_many
         self.apply = self.function if len(vertex.states) == 1 and not self.emits_many else None
-        """The user function, if it is called directly with a payload and one state; None if `call`
-        is needed: for no or several states, several outputs, and once outputs are copied."""
+        """The user function, if it can be called directly with a payload and one state. None if
+        `call` is needed: the operator does not have exactly one state, may emit several outputs per
+        element, or copies its outputs."""
         self.next_step = next_step
         self.failures = failures
         self.record = record
@@ -91,7 +94,7 @@ class Keyed:
         self.elements = 0
         """Number of elements and tombstones that arrived."""
         self.out_of_order = 0
-        """Number of elements that arrived after a later element of their key was applied."""
+        """Number of elements that arrived after a later element of the same key was applied."""
         self.reapplied = 0
         """How often an element was undone because of an earlier element or tombstone, and applied
         again."""
@@ -106,7 +109,7 @@ class Keyed:
     def settle(self, frontier: int, exactly: bool = False) -> None:
         """Move the changes of elements below the frontier, which are final, to the changelog.
 
-        Unless `exactly`, stops before the first batch that has elements at or above the frontier.
+        Unless `exactly`, stop before the first batch that has elements at or above the frontier.
         """
 
     def prepare_batch(self, values: Values) -> tuple[Values, list[object], Values]:
@@ -150,12 +153,16 @@ class Keyed:
         return Failure.from_exception(self.vertex.name, key, value, error, self.vertex.line)
 
     def _copy_outputs(self, key: object, outputs: Values) -> Values:
-        """Copy outputs, so that user code cannot change them. Invalid ones become failures."""
+        """Copy outputs, so that user code cannot change them.
+
+        If another function of the chain takes the outputs, those that cannot be encoded become
+        failures.
+        """
         if not self.encoder.functions_follow:
             return copy_outputs(outputs)
-        return [self._arriving(key, output) for output in outputs]
+        return [self._as_received(key, output) for output in outputs]
 
-    def _arriving(self, key: object, output: object) -> object:
+    def _as_received(self, key: object, output: object) -> object:
         """Return an output as another node would receive it; a Failure if it cannot be encoded."""
         if is_plain(output):
             return output
@@ -165,9 +172,10 @@ class Keyed:
             return Failure.from_output(self.vertex.name, key, output, str(error))
 
     def call_again(self, label: Label, key: object, stored: object) -> object:
-        """Call the user function again for an element, and set `frozen_results` to [its result].
+        """Call the user function for an element; return the result.
 
-        `stored`: the stored payload. Undoes and repeats unsafe attempts (see `undo_if_unsafe`).
+        If the attempt is unsafe, undo and repeat it (see `undo_if_unsafe`). Sets `frozen_results`
+        to a list of the result. `stored`: the stored payload.
         """
         changes_before = len(self.undo_log)
         result = self.call(label, key, thaw_argument(stored))
@@ -176,7 +184,7 @@ class Keyed:
         return result
 
     def are_values_safe(self, changes: Sequence[Change]) -> bool:
-        """Return whether user code can no longer change the new values in these changes."""
+        """Return whether user code cannot change the new values in these changes."""
         if self.table.convert is not None or not changes:  # states that serialise hold bytes
             return True
         _, slots, _, new_values = zip(*changes, strict=True)
@@ -197,9 +205,9 @@ class Keyed:
         so that user code cannot change the values of the next attempt. If the result is False,
         `frozen_results` is set.
 
-        The operator begins to copy outputs if they contain a MapState, which the next element of
-        the key may change, or if another function of the chain receives them. In the second case,
-        it copies by encoding and decoding.
+        The operator begins to copy outputs in two cases. If some are mutable and another function
+        of the chain takes them, it copies by encoding and decoding. The other case is an output
+        that contains a MapState, which the next element of the key may change.
         """
         if self.must_serialise_states or not self.are_values_safe(self.undo_log[changes_before:]):
             serialise(self.table)
@@ -210,8 +218,7 @@ class Keyed:
         return True
 
     def _freeze_or_start_copying(self, results: Values) -> bool:
-        """Set `frozen_results`. Return True if outputs must be copied from now on, and were not so
-        far."""
+        """Set `frozen_results`. Return whether the operator begins to copy outputs at this call."""
         self.frozen_results = self.freeze_results(results)
         if self.frozen_results is results or self.copies_outputs:
             return False
@@ -230,7 +237,7 @@ class Keyed:
         return holds(MapState, outputs)
 
     def freeze_results(self, results: Values) -> Values:
-        """Return results in a form that no function can change: the same list if they have it."""
+        """Return results in an immutable form: the same list if they are immutable already."""
         if not self.emits_many:
             return freeze_outputs(results, self.encoder.functions_follow)
         lists = [result for result in results if isinstance(result, list)]
@@ -251,7 +258,7 @@ class Keyed:
         return [state.key for state, _, _, new in changes if new is MISSING]
 
     def emit(self, labels: Labels, keys: list[object], results: Values) -> None:
-        """Send results to the next step, and failures to the output barrier."""
+        """Send results to the next step, and failures to the barrier."""
         if not self.emits_many:
             self.send_outputs(labels, keys, results, None)
             return
@@ -272,7 +279,7 @@ class Keyed:
     def send_outputs(
         self, labels: Labels, keys: list[object], outputs: Values, signs: Signs
     ) -> None:
-        """Send single outputs to the next step, and failures to the output barrier."""
+        """Send outputs, one for each label, to the next step, and failures to the barrier."""
         are_outputs = self.failures.report_failures(labels, outputs, signs)
         if are_outputs is not None:
             keys = list(compress(keys, are_outputs))
@@ -295,7 +302,7 @@ class Keyed:
 
 
 class ArrivalOrder(Keyed):
-    """Keyed operator in order of arrival: an element is final as soon as it is applied."""
+    """Keyed step that applies elements in order of arrival, and never undoes one."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         assert signs is None, "a policy without label order has no tombstones"

@@ -1,4 +1,4 @@
-"""Keyed operators: scan and process, which take a user function; distinct, and top."""
+"""Keyed operators: scan and process, which take a user function, and distinct and top."""
 
 from __future__ import annotations
 
@@ -74,8 +74,10 @@ class Distinct(KeyedOperator):
 
 @dataclass(frozen=True)
 class RunningTop(KeyedOperator):
-    """Operator that keeps the `number` elements with the largest values of `by`, largest first, and
-    emits them if they change. Of equal values the first counts as larger.
+    """Operator that keeps, for each key, the `number` elements with the largest values of `by`.
+
+    It emits them, largest first, each time they change. Of equal values, the first one in label
+    order counts as larger.
 
     Raises FlowError if `number` is not a positive int.
     """
@@ -121,16 +123,17 @@ class RunningTop(KeyedOperator):
 
 
 Passed = MapState[int, bool]
-"""Event times of the elements that passed, up to `ttl` behind the watermark."""
+"""Event times of the elements that passed, until the watermark is `ttl` later. All values are
+True."""
 
 
 @dataclass(frozen=True)
 class DistinctInTime(KeyedOperator):
-    """Operator that drops an element if another one of the key has passed with an event time less
-    than `ttl` microseconds away.
+    """Operator that drops an element if one of the same key and a close event time has passed.
 
-    It forgets an element once the watermark is `ttl` ahead of that element. From then on only late
-    elements can be too close to it, and these pass.
+    Event times are close if they differ by less than `ttl` microseconds. The operator forgets an
+    element once the watermark is `ttl` ahead of the element's event time. From then on, only late
+    elements can be close to it. The operator no longer drops them.
     """
 
     ttl: int

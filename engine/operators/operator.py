@@ -7,9 +7,9 @@ An operator is one class. It declares its inputs and states (`takes_function`, `
 
 To add an operator: write its class, list it in `engine.operators.registry`, and give `Stream` or
 `KeyedStream` a method named after its kind, which adds a vertex to the flow (`_add_keyed`, if it is
-keyed). Graphs, chains, the reference interpreter and Spark then support the operator; so does the
-simulation, if it takes neither a function nor parameters. Example: `Distinct`
-(`engine.operators.keyed_operators`).
+keyed). Graphs, chains, the reference interpreter and Spark then support the operator. So does the
+simulation, if the operator is keyed and has no function, parameters or timers, and its outputs are
+pairs (word, number). Example: `Distinct` (`engine.operators.keyed_operators`).
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class Operator:
     """
 
     kind: ClassVar[str]
-    """Name in graphs and errors, and of the method that adds the operator to a flow."""
+    """Name of the kind in graphs and errors, and name of the method that adds the operator."""
     is_keyed: ClassVar[bool] = False
     """Whether the input is shuffled by key, and the operator has states."""
     takes_function: ClassVar[bool] = False
     """Whether the operator needs a user function."""
     emits_many: ClassVar[bool] = False
-    """Whether each output has its own label, the element's with the output's number appended.
-    Otherwise an element has at most one output, at its own label."""
+    """Whether an element may have several outputs. The label of each is the element's label with
+    the output's number appended. Otherwise, an output has the label of its element."""
     passes_on: ClassVar[bool] = False
     """Whether outputs are unchanged input elements. If one is invalid, the failure names the
     operator that made it, not this one."""
@@ -56,7 +56,7 @@ class Operator:
     """Whether elements leave the flow here."""
 
     def parameters(self) -> object:
-        """Return the parameters that are part of a flow's code, with the user's functions."""
+        """Return the parameters, or None. They are part of the flow's code (`engine.flow.code`)."""
         return None
 
     def state_type(self, state: State) -> str:
@@ -64,13 +64,16 @@ class Operator:
         return type(state).__name__
 
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
-        """Make the step of a vertex. `encoder`: of the operator that made the input elements."""
+        """Make the step of a vertex.
+
+        `encoder`: encoder of the operator that made the input elements.
+        """
         raise NotImplementedError
 
     def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
     ) -> list[object]:
-        """Return the outputs for one element, as the reference interpreter defines them.
+        """Return the outputs for one element: the definition for the reference interpreter.
 
         `states`: the states of the element's key (`engine.state.plain`). Raises whatever the user
         function raises.
@@ -94,7 +97,7 @@ class Operator:
     def fire_reference(
         self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[object]
     ) -> list[object]:
-        """Return the outputs for a timer that fires, as the reference interpreter defines them."""
+        """Return the outputs for a timer: the definition for the reference interpreter."""
         raise NotImplementedError
 
 
@@ -103,9 +106,8 @@ class KeyedOperator(Operator):
 
     Its step (`Speculative`, `TimedStep` or `ArrivalOrder`) calls the function for each element. If
     an element is out of order, `Speculative` undoes the later elements of the key and calls the
-    function again for each of them. When the frontier advances, the step's methods `close` and
-    `settle` make the state changes below the frontier final. If an operator has other work to do
-    at these calls, its step overrides the two methods.
+    function again for each of them. As the frontier advances, the step's method `close` drops what
+    only an undo needs, and `settle` moves final state changes to the changelog.
     """
 
     is_keyed = True
@@ -147,8 +149,8 @@ class Vertex:
     on_timer: Function | None = None
     """Function for timers that fire; None: the operator has no timers."""
     event_time: EventTime | None = None
-    """Event times of a source, if it has them. `function` then returns the event time of a record;
-    None: the time of arrival."""
+    """Settings of the event times of a source, if it has them. `function` then returns the event
+    time of a record; without a function, this is the time of arrival."""
 
     @property
     def kind(self) -> str:
@@ -183,7 +185,7 @@ class Chain(Protocol):
         """Return the shuffle in front of a keyed operator."""
 
     def sink_step(self, vertex: Vertex, encoder: OutputEncoder) -> Step:
-        """Return the step that passes outputs of this sink to the barrier."""
+        """Return the step that passes the outputs for a sink to the barrier."""
 
     def functions_follow(self, vertex: Vertex) -> bool:
         """Return whether other functions of the chain take the outputs of a vertex."""

@@ -1,8 +1,9 @@
 """Last steps of a chain: `Shuffle` sends elements to other chains, `SinkStep` to the barrier.
 
-Payloads are packed here, once, while they are in the CPU caches. An output that cannot be packed,
-or lacks the fields that its operator declares, becomes a failure of the operator that made it, as
-if the operator's function had raised.
+The steps pack payloads at once, while these are in the CPU caches. (`Outbound` joins small batches,
+which are packed again.) An output that cannot be packed, or does not have the fields that its
+operator declares, becomes a failure of the operator that made it, as if the operator's function had
+raised.
 """
 
 from __future__ import annotations
@@ -43,9 +44,10 @@ _EXACT = ATOMS | {tuple, list, dict}
 
 
 class OutputEncoder:
-    """Encoder, at an end of the chain, of the outputs that one operator (`name`) made.
+    """Encoder of the outputs of one operator, for the end of its chain.
 
-    `functions_follow`: whether functions of the same chain also see these outputs.
+    `name`: the operator's name; `fields`: the fields that it declares; `functions_follow`: whether
+    other functions of the chain also take these outputs.
     """
 
     __slots__ = ("fields", "functions_follow", "keys", "labels", "name")
@@ -71,7 +73,7 @@ class OutputEncoder:
         return value
 
     def _key_of(self, label: Label) -> object:
-        """Return the key of the element that made the output with a label; None if not keyed."""
+        """Return the key of the element whose output has this label; None if there is no key."""
         for element_label, key in zip(self.labels, self.keys, strict=True):
             if label[: len(element_label)] == element_label:
                 return key
@@ -117,9 +119,10 @@ def fields_mismatch(output: object, fields: Fields) -> str:
 
 
 class SinkStep:
-    """Sink of the flow: passes outputs to the node's barrier.
+    """Step of a sink: passes outputs to the node's barrier.
 
-    `encoder`: encoder of the operator that made the outputs.
+    `number`: the sink's number among the sinks; `encoder`: encoder of the operator that made the
+    outputs.
     """
 
     def __init__(
@@ -152,7 +155,7 @@ class Outbound:
 
     def __init__(self) -> None:
         self.batches: list[tuple[Elements, bytes]] = []
-        """(batch, encoded payloads); b"" for joined batches, which are not encoded yet."""
+        """(batch, encoded payloads). For joined batches these are b"": they are encoded later."""
 
     def add(self, batch: Elements, packed: bytes) -> None:
         """Append a batch, or join it with the last one if the result is small.
@@ -181,7 +184,8 @@ class Shuffle:
     """Step that sends each element to the node that owns its key.
 
     `operator`: name of the keyed operator that follows; `fallback_line`: the line that called
-    `key_by`; `encoder`: encoder of the operator that made the elements.
+    `key_by`, for failures whose traceback has no line outside the engine; `outbounds`: one for each
+    node; `encoder`: encoder of the operator that made the elements.
 
     The key function is called twice per element: by the sender to find the node, and by the
     receiver to find the state. Both calls get the payload as the receiver sees it.

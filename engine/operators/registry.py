@@ -34,5 +34,5 @@ OPERATORS: tuple[type[Operator], ...] = (
     Lookup,
     Sink,
 )
-"""Operator classes of all kinds, in the order in which errors list the kinds. The classes of
-`engine.operators.hopping` are not in it: they have the kinds of `Windowed` and `Late`."""
+"""Operator classes, one or more for each kind, in the order in which errors list the kinds. The
+classes of `engine.operators.hopping` are left out: they have the kinds of `Windowed` and `Late`."""

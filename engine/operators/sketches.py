@@ -1,4 +1,4 @@
-"""Approximate aggregates of a window, of bounded size: `ApproximateCountDistinct`, `Quantile`.
+"""Approximate aggregates of a window, in bounded space: `ApproximateCountDistinct`, `Quantile`.
 
 An accumulator is a byte string that depends only on the elements counted, not on their order. All
 arithmetic is on integers, or rounded by IEEE 754 (no logarithm or power, which differ between C
@@ -42,7 +42,7 @@ class ApproximateCountDistinct(FieldAggregate):
     default error, up to 2047 values.
 
     Args:
-        field: Name or position of the value, or a function of the element.
+        field: Name or position of the value, or a function of the element; None: the element.
         error: Relative standard error of larger counts, from 0.005 to 0.25. The default needs 16
             KiB per window with many values; half the error needs four times as much.
 
@@ -80,7 +80,7 @@ class ApproximateCountDistinct(FieldAggregate):
         if len(accumulator) < self.registers:
             return len(accumulator) // _HASH_BYTES
         counts = [accumulator.count(rank) for rank in range(self.rest_bits + 2)]
-        total = 0.0  # of count / 2**rank
+        total = 0.0  # the sum of count / 2**rank
         for count in counts[:0:-1]:
             total = (total + count) / 2
         x = sigma = counts[0] / self.registers  # the share of registers without a value
@@ -114,7 +114,10 @@ class ApproximateCountDistinct(FieldAggregate):
         return bytes(registers)
 
     def _register(self, hashed: bytes) -> tuple[int, int]:
-        """Return the register of a hash, and 1 + the number of leading zeros of its other bits."""
+        """Return the register of a hash, and its rank.
+
+        The rank is 1 + the number of leading zeros of the other bits.
+        """
         index, rest = divmod(int.from_bytes(hashed, "big"), 1 << self.rest_bits)
         return index, self.rest_bits + 1 - rest.bit_length()
 
@@ -125,28 +128,31 @@ def _hashes(accumulator: bytes) -> Iterable[bytes]:
 
 
 _ENTRY = Struct(">IQ")
-"""Number of a bucket (positive, see `_ZERO`), and how many values it has."""
+"""Number of a bucket (positive, see `_ZERO`), and number of its values."""
 
 _KEY_BYTES = 4
 
 _ZERO = 1 << 31
 """Number of the bucket of zeros. Buckets of negative values have smaller numbers."""
 
-_EXPONENTS = 1100
-"""A number larger than the absolute value of the exponent of every float (see `frexp`)."""
+_EXPONENT_BIAS = 1100
+"""Added to the exponents of floats (see `frexp`), so that all become positive."""
 
 
 class Quantile(FieldAggregate):
-    """Approximate quantile of a field, as a float: of n values the one at rank quantile * (n - 1).
+    """Approximate quantile of a field, as a float.
+
+    Of n values in ascending order, it is the one at position quantile * (n - 1), counted from 0 and
+    rounded down.
 
     DDSketch (Masson, Rim, Lee, 2019): counts of values in buckets whose width is relative to the
-    values, linearly interpolated between powers of two. A library would be a dependency without a
-    gain: ddsketch takes longer per element, and the results of its logarithms differ between
-    machines.
+    values. Between two powers of two, all buckets have the same width. A library would be a
+    dependency without a gain: ddsketch takes longer per element, and the results of its logarithms
+    differ between machines.
 
     Args:
         quantile: From 0 to 1; 0.5 is the median.
-        field: Name or position of the value, or a function of the element.
+        field: Name or position of the value, or a function of the element; None: the element.
         error: Largest relative error of the result, from 0.0001 to 0.5. The sketch needs 12 bytes
             for each bucket that has values; the default has 50 buckets for values from x to 2x.
 
@@ -199,7 +205,7 @@ class Quantile(FieldAggregate):
             return _ZERO
         fraction, exponent = frexp(abs(value))  # the fraction is at least 0.5, and less than 1
         within = int(fraction * (2 * self.buckets)) - self.buckets
-        number = (exponent + _EXPONENTS) * self.buckets + within
+        number = (exponent + _EXPONENT_BIAS) * self.buckets + within
         return _ZERO + number if value > 0 else _ZERO - number
 
     def _value(self, bucket: int) -> float:
@@ -208,12 +214,14 @@ class Quantile(FieldAggregate):
             return 0.0
         exponent, within = divmod(abs(bucket - _ZERO), self.buckets)
         middle = (2 * (self.buckets + within) + 1) / (4 * self.buckets)
-        return copysign(ldexp(middle, exponent - _EXPONENTS), bucket - _ZERO)
+        return copysign(ldexp(middle, exponent - _EXPONENT_BIAS), bucket - _ZERO)
 
 
 def _position(entries: bytes, key: bytes, size: int) -> int:
-    """Return the offset of the first entry whose key is not smaller. Entries of `size` bytes are
-    sorted, and each begins with its key."""
+    """Return the offset of the first entry whose key is `key` or larger.
+
+    Entries of `size` bytes are sorted, and each begins with its key.
+    """
     key_bytes = len(key)
     indexes = range(len(entries) // size)
     return size * bisect_left(

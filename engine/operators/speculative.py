@@ -2,8 +2,8 @@
 
 This implements the drifting state model (design of FlameStream; paper "Delivery, consistency, and
 determinism", section V). An element with the largest label of its key so far is applied at once. If
-an element is out of order, the operator undoes the later elements of its key, applies it, and
-applies the others again. Tombstones retract outputs that changed.
+an element is out of order, the operator undoes the later elements of its key, applies the new one,
+and applies the later ones again. Tombstones retract outputs that changed.
 
 Example: running totals. Element 100 belongs between 10 and 5, and arrives last:
 
@@ -31,15 +31,15 @@ Example: running totals. Element 100 belongs between 10 and 5, and arrives last:
     (4, 0) 116
 
 An element is *in force* from its application until it is undone. Invariant: the states of a key
-equal the settled state plus its elements in force, applied in label order; the outputs that were
-sent and not retracted are the results of the elements in force.
+equal the settled state plus its unsettled elements in force, applied in label order; the outputs
+that were sent and not retracted are the results of the elements in force.
 
 Elements are stored per batch, in columns, in order of application. If the times of a batch are
 larger than all times so far, no applied element is later. If the keys in the batch are distinct,
 too, this comparison is the whole cost of ordering. If some times are not larger, the operator
 searches the applied batches for elements of the same keys with larger labels. An element that
-arrives after k such elements costs k undos, k + 1 applications, and one pass over the batches that
-contain larger labels.
+arrives after k such elements costs k undos and k + 1 applications. Each batch with such an element
+also costs at most two passes over the batches that contain larger labels.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ _label_of = itemgetter(0)
 
 
 class Speculative(Keyed):
-    """Keyed operator in label order (example: see the module's docstring)."""
+    """Keyed step in label order, by speculation (example: see the module's docstring)."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class Speculative(Keyed):
         self.last_time = -1
         """Largest time of an applied element."""
         self.closed = 0
-        """No element with a smaller time can arrive any more."""
+        """Time below which no element can arrive any more."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
         min_time = min(times(labels))
@@ -253,7 +253,7 @@ class Speculative(Keyed):
         entries.reverse()
         for label, _, value, sign in arrived:
             if sign > 0:
-                # Insert behind elements of the same label, whose tombstones may still follow.
+                # Insert behind elements of the same label: their tombstones may still arrive.
                 position = bisect_right(entries, label, key=_label_of)
                 self.out_of_order += position < len(entries)
                 entries.insert(position, (label, value, False, None))
@@ -268,14 +268,14 @@ class Speculative(Keyed):
             removed = entries.pop(position) if position < len(entries) else None
             assert removed is not None, f"a tombstone for {label}, where no element is"
             assert removed[0] == label, f"a tombstone for {label}, with another payload"
-            _, _, is_reapplied, old_result = removed
-            if is_reapplied:
+            _, _, was_applied, old_result = removed
+            if was_applied:
                 out.add(label, key, old_result, -1)
-        for label, value, is_reapplied, old_result in entries:
+        for label, value, was_applied, old_result in entries:
             self.call_again(label, key, value)
             [result] = self.frozen_results
             reapplied.add(label, key, value, result, len(self.undo_log))
-            if not is_reapplied:
+            if not was_applied:
                 out.add(label, key, result, 1)
                 continue
             self.reapplied += 1
@@ -320,12 +320,12 @@ class Speculative(Keyed):
         self._reclaim(frontier)
 
     def _reclaim(self, frontier: int) -> None:
-        """Drop keys with empty states, once `perhaps_empty` is large enough.
+        """Drop keys with empty states, if `perhaps_empty` is large enough.
 
         It is large enough if it has more than twice as many keys as there are unsettled elements.
-        Then most of these keys have no unsettled element, and each key is checked about twice,
-        however often `settle` runs. Keys of elements that may still be undone stay, as the undo log
-        refers to their states.
+        At least half of its keys then have no unsettled element, and leave it in this call. So each
+        key is checked about twice, however often `settle` runs. Keys of elements that may still be
+        undone stay in the table, as the undo log refers to their states.
         """
         candidate_count = len(self.table.perhaps_empty)
         if candidate_count and candidate_count > 2 * sum(len(batch.keys) for batch in self.batches):
@@ -355,15 +355,16 @@ class Speculative(Keyed):
 
 
 _Entry = tuple[Label, object, bool, object]
-"""(label, payload, whether the element was applied before, the result of that application)."""
+"""(label, payload, whether the element was applied before this correction, its result then)."""
 
 
 class _Corrections:
     """Tombstones and new outputs of a correction, only for the outputs that change.
 
-    `many`: whether a result is a list of outputs. An output that stays the same is not sent again.
-    Otherwise the next operators would undo and repeat their work for it, and an iterating operator
-    would repeat that for each of its own messages, perhaps without end.
+    An unchanged output is not sent again, because the next operators would undo and repeat their
+    work for it. An iterating operator would do so for its own messages, perhaps without end.
+
+    `many`: whether a result is a list of outputs.
     """
 
     __slots__ = ("keys", "labels", "many", "outputs", "signs")
@@ -376,7 +377,7 @@ class _Corrections:
         self.signs: list[int] = []
 
     def add(self, label: Label, key: object, result: object, sign: int) -> None:
-        """Add all outputs of a stored result."""
+        """Add all outputs of a stored result, or with sign -1 their tombstones."""
         for output_label, output in self._outputs(label, result):
             self._add_output(output_label, key, output, sign)
 

@@ -45,7 +45,7 @@ class Stateless(Operator):
     def outputs(
         self, labels: Labels, values: Values, results: Values, signs: Signs
     ) -> list[Elements]:
-        """Return the outputs of a batch. `results`: of the function; no failure is among them."""
+        """Return the outputs of a batch. `results`: results of the function, without failures."""
         raise NotImplementedError
 
     def make_step(self, vertex: Vertex, chain: Chain, encoder: OutputEncoder) -> Step:
@@ -134,7 +134,10 @@ class Filter(Stateless):
 
 
 class FlatMap(Stateless):
-    """Operator with any number of outputs; each appends its number to the element's label."""
+    """Operator with any number of outputs per element.
+
+    The label of an output is the element's label with the output's number appended.
+    """
 
     kind = "flat_map"
     emits_many = True
@@ -175,9 +178,10 @@ class SourceOperator(_PassingOn):
 
 
 class EventTimeStep:
-    """Step that adds event times to the labels of records, and reports them to the chain.
+    """Step that adds event times to the labels of records, and reports these times to the chain.
 
-    Marks end here: the step reports their event times, too, but does not push them.
+    The step reports the event times of marks (`engine.event_time.END`), too, but does not pass the
+    marks on.
     """
 
     def __init__(self, vertex: Vertex, chain: Chain, next_step: Step) -> None:
@@ -186,7 +190,8 @@ class EventTimeStep:
         self.chain = chain
         self.next_step = next_step
         self._event_time: Function | None = None
-        """Returns the event time of a record; None: it is the time of arrival, in the label."""
+        """Function that returns the event time of a record. None: the event time is the time of
+        arrival, which is the first number of the label."""
         if vertex.function is not None:
             extract, unit = vertex.function, vertex.event_time.unit
             self._event_time = lambda value: to_microseconds(extract(value), unit)

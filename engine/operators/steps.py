@@ -61,7 +61,7 @@ FAILURES = -1
 
 
 class FailureReporter:
-    """Reporter of user function failures to the barrier."""
+    """Adapter that passes failures of user functions to the barrier, as outputs."""
 
     def __init__(self, barrier: OutputReceiver) -> None:
         self.barrier = barrier
@@ -86,8 +86,8 @@ class FailureReporter:
 def call_each(function: Function, name: str, values: Values, fallback_line: str) -> Values:
     """Call a function once per value; return its results, or a Failure where it raises.
 
-    `name`: of the operator; `fallback_line`: the line of user code that added the
-    operator, used if the traceback has none.
+    `name`: of the operator or key function, for failures; `fallback_line`: the line of user code
+    that added it, for failures whose traceback has no line outside the engine.
     """
     results: Values = []
     add = results.append
@@ -115,7 +115,7 @@ def split_by_time(batch: Elements) -> list[tuple[int, Elements]]:
     """Split a batch wherever the time changes; return (time, part) pairs in batch order."""
     labels, values, signs = batch
     row_times = times(labels)
-    if len(row_times) == 1:  # the usual case: one root
+    if len(row_times) == 1:  # the usual case: all elements have the same time
         return [(row_times[0], batch)]
     batches: list[tuple[int, Elements]] = []
     start = 0
@@ -132,8 +132,8 @@ def children(labels: Labels, outputs_of: list[Values], signs: Signs) -> list[Ele
     """Return the outputs of elements as batches. `outputs_of`: the outputs of each element.
 
     If elements have at least `BATCH_ELEMENTS_MIN` outputs on average, the outputs of each element
-    form a batch. A value that these outputs share, such as the id of a document, is then encoded
-    once, and is one object at the receiver.
+    form a batch; otherwise all outputs form one. In a batch of one element, a value that all
+    outputs share, such as the id of a document, is encoded once, and is one object at the receiver.
     """
     each_sign = signs or [1] * len(labels)
     if sum(map(len, outputs_of)) >= BATCH_ELEMENTS_MIN * len(labels):
@@ -170,7 +170,8 @@ def collect_outputs(outputs: object) -> Values:
     """Return the outputs that a user function returned or yields, as a list.
 
     A mutable output is copied when it is yielded, as the function may change it later. Raises
-    TypeError if `outputs` is not iterable, or is a text, bytes or a mapping: a single output.
+    TypeError if `outputs` is not iterable. Also raises it for a str, bytes or a mapping, which is
+    probably a single output.
     """
     if isinstance(outputs, (list, tuple)):
         return list(outputs)

@@ -1,10 +1,11 @@
 """Keyed operators that depend on event time: label order without speculation, and timers.
 
-The watermark at a label is known once the frontier has passed the label. So such an operator waits:
-it applies elements when the frontier of their stage has passed them, in label order, and never
-undoes anything. Between elements *timers* fire, each at the first root at which the watermark
-reaches the timer's time. To the next stage the operator is like a source: it emits outputs in label
-order, and promises that everything below a time has been emitted (`TimedStep.done`).
+The watermark at a label is known once the event times of all records up to the label are known. So
+such an operator waits until all elements below a time have arrived. Then it applies these elements
+in label order. It never undoes anything. Between elements *timers* fire, each at the first root at
+which the watermark reaches the timer's time. To the next stage the operator is like a source: it
+emits outputs in label order, and promises that everything below a time has been emitted
+(`TimedStep.done`).
 
 The timers of a key are a state of the operator: a map from the timer's name to its time. Snapshots
 and rescaling treat it like any other state.
@@ -79,10 +80,10 @@ NO_OUTPUTS: Values = []
 
 
 class TimedStep(Speculative):
-    """Keyed step that applies elements and fires timers in label order, at the frontier.
+    """Keyed step that applies elements and fires timers in label order, below the frontier.
 
     Example: see the module's docstring. The step never undoes an element that it has applied. It
-    shares with its base class the states, and the way in which changes become final.
+    inherits the states, and the code that makes changes final.
     """
 
     def __init__(
@@ -99,12 +100,12 @@ class TimedStep(Speculative):
         self.on_timer = vertex.on_timer
         self._expires = any(ttl_of(state) is not None for state in vertex.states)
         self.done = 0
-        """All elements with smaller times are applied, the due timers have fired, and the outputs
-        of both are emitted."""
+        """Time below which all elements are applied, the due timers have fired, and the outputs of
+        both are emitted."""
         self.too_late = 0
         """Number of elements that were too late for their windows."""
         self._late_times: list[int] = []
-        """Times of the elements among `too_late` that are not settled."""
+        """Times of the unsettled elements that `too_late` counts."""
         self._reported_late = 0
         """Value of `too_late` at the last call of `take_dropped`."""
         self.timer_count = 0
@@ -119,8 +120,9 @@ class TimedStep(Speculative):
         self._has_tombstones = False
         """Whether `_waiting` may contain tombstones."""
         self._due: list[tuple[int, int, object]] = []
-        """Heap of (time, number, key), with an entry for each key that has timers. The time is not
-        later than the key's earliest timer; `_numbers` makes the entries comparable."""
+        """Heap of (time, number, key). Each key with timers has an entry whose time is not later
+        than the key's earliest timer. Outdated entries may follow it. The numbers, from `_numbers`,
+        make entries comparable."""
         self._earliest: dict[object, int] = {}
         """Key -> a time that is not later than the key's earliest timer."""
         self._numbers = count()
@@ -128,13 +130,13 @@ class TimedStep(Speculative):
         """Whether `_due` contains the timers of the restored states."""
 
     def push(self, labels: Labels, values: Values, signs: Signs) -> None:
-        """Keep elements until `apply_until` applies them."""
+        """Keep elements until `apply_taken` applies them."""
         self.elements += len(labels)
         self._waiting += zip(labels, values, signs or [1] * len(labels), strict=True)
         self._has_tombstones |= signs is not None
 
     def take_dropped(self) -> int:
-        """Return how many elements were too late for their windows since the last call."""
+        """Return the number of elements too late for their windows since the last call."""
         dropped, self._reported_late = self.too_late - self._reported_late, self.too_late
         return dropped
 
@@ -155,9 +157,9 @@ class TimedStep(Speculative):
     def take(self, frontier: int, room: int = 1 << 62) -> tuple[list[Label], Values]:
         """Choose the elements that `apply_taken` applies next; return their labels and payloads.
 
-        These are all elements below some time up to the frontier, in label order. Precondition: all
-        elements below the frontier have arrived, and the clock is complete up to it. `room`: the
-        approximate limit on the number of elements.
+        These are all elements below a time, which is at most the frontier, in label order. `room`:
+        approximate maximum number of elements. Precondition: all elements below the frontier have
+        arrived, and the clock is complete up to it.
         """
         self._until, self._ready = self._take_waiting(frontier, room)
         return [label for label, _ in self._ready], [value for _, value in self._ready]
@@ -202,7 +204,8 @@ class TimedStep(Speculative):
     ) -> Applied:
         """Apply elements, and fire the timers up to a watermark, key by key.
 
-        `by_key`: key -> the positions of its elements; `last_watermark`: after all elements.
+        `by_key`: key -> the positions of its elements; `last_watermark`: the watermark after all
+        elements.
         """
         batch = Applied([], [], [])
         watermarks = self.watermark.along(labels)
@@ -256,7 +259,8 @@ class TimedStep(Speculative):
     def freeze_results(self, results: Values) -> Values:
         """Return the same list if no function can change the results, else a copy of the list.
 
-        The outputs in it are not frozen, as results are not stored.
+        A copy tells the caller that outputs are mutable. It does not freeze them, because this step
+        stores no results.
         """
         outputs = [*chain.from_iterable(result for result in results if type(result) is list)]
         return results if are_immutable(outputs, self.encoder.functions_follow) else results[:]
@@ -273,12 +277,12 @@ class TimedStep(Speculative):
     def _take_waiting(self, frontier: int, room: int) -> tuple[int, list[tuple[Label, object]]]:
         """Remove the next elements from `_waiting`, without those that tombstones retract.
 
-        Returns (until, elements): these are all elements below `until`, in label order.
+        Returns (until, elements): the elements are all those below `until`, in label order.
         """
         waiting = self._waiting
         waiting.sort(key=_label_of)
         until = frontier
-        if room < len(waiting):  # all elements of a time, and at least one time
+        if room < len(waiting):  # take all elements of a time or none, and at least one time
             until = min(frontier, max(waiting[room][0][0], waiting[0][0][0] + 1))
         cut = bisect_left(waiting, (until,), key=_label_of)
         taken, self._waiting = waiting[:cut], waiting[cut:]
@@ -354,18 +358,18 @@ class TimedStep(Speculative):
         """Fire the timers of a key up to a watermark, in the order of (time, name).
 
         `last_root`: root of the last element of the key in this call of `apply_taken`, or (). A
-        timer that became due earlier fires there.
+        timer that was due before this root fires at this root.
         """
         *states, timers = self.table.states(key)
         assert isinstance(timers, MapState)
         key_rank, user_key = rank_of(pack_key(key)), plain_key(key)
-        fired_at, number = TIMER_LIMIT, 0
+        previous_at, number = TIMER_LIMIT, 0
         endless = EndlessTimers() if self.vertex.operator.user_sets_timers else None
         while due := [(at, name) for name, at in dict.items(timers) if at <= watermark]:
             at, name = min(due)
             root = max(self.watermark.first_root(at), last_root)
-            number = number + 1 if at == fired_at else 0
-            fired_at = at
+            number = number + 1 if at == previous_at else 0
+            previous_at = at
             event_time = self.vertex.operator.event_time_of_timer(Timer(name, at))
             label = timer_label(root, self.vertex.number, at, key_rank, number, event_time)
             watermark_at_root = self.watermark.at(root)
@@ -399,7 +403,7 @@ class TimedStep(Speculative):
         self._schedule(key)
 
     def _renew_expiries(self, timers: Timers, since: int) -> None:
-        """Set the timers that drop the changed values of states with a time to live.
+        """Renew the expiry timers of changed values, and cancel those of removed values.
 
         `since`: the length of the undo log before these changes.
         """
@@ -425,14 +429,14 @@ class TimedStep(Speculative):
     def _drop_expired(
         self, states: list[State], timers: MapState[str, int], event_time: int
     ) -> None:
-        """Drop the values, and their timers, whose time to live has passed at an event time."""
+        """Drop the values whose time to live has passed at an event time, with their timers."""
         for at, name in sorted((at, name) for name, at in dict.items(timers)):
             if at <= event_time and self._drop(states, name):
                 del timers[name]
                 self.timer_count -= 1
 
     def _drop(self, states: list[State], timer: str) -> bool:
-        """Drop the value that an expiry timer stands for. Returns False for a user's timer."""
+        """Drop the value of an expiry timer; return False if the timer is no expiry timer."""
         if (expiring := parse_expiry_timer(timer)) is None:
             return False
         name, item = expiring

@@ -24,7 +24,7 @@ TIMERS = MapState[str, int]("(timers)")
 
 
 class Timer(NamedTuple):
-    """Timer that fires."""
+    """Timer that fires, as the timer's function receives it."""
 
     name: str
     at: int
@@ -32,11 +32,11 @@ class Timer(NamedTuple):
 
 
 _EXPIRY = "(ttl)"
-"""First part of the names of timers that drop values of states with a time to live."""
+"""First part of the names of *expiry timers*, which drop values of states with a time to live."""
 
 
 def expiry_timer(state: str, item: bytes = b"") -> str:
-    """Return the name of the timer that drops the value of a state.
+    """Return the name of the expiry timer of a state's value.
 
     `item`: packed key of the item to drop, if the state is a map.
 
@@ -47,7 +47,7 @@ def expiry_timer(state: str, item: bytes = b"") -> str:
 
 
 def parse_expiry_timer(name: str) -> tuple[str, bytes] | None:
-    """Return (state, packed key of the item) that a timer drops; None for a user's timer."""
+    """Return (state, packed key of the item) that a timer drops; None if it is no expiry timer."""
     if not name.startswith(_EXPIRY):
         return None
     _, item, state = name.split(" ", 2)
@@ -55,23 +55,25 @@ def parse_expiry_timer(name: str) -> tuple[str, bytes] | None:
 
 
 def no_outputs(context: TimedContext, timer: Timer, *states: object) -> tuple[()]:
-    """Timer function of an operator whose only timers are those of its states."""
+    """Return no outputs: the timer function of an operator that has only expiry timers."""
     return ()
 
 
 FIRINGS_AT_END_MAX = 1000
-"""Maximum number of firings of a key at the end of the input, beyond one for each timer that is set
-when the first timer fires there."""
+"""How often the timers of a key may fire at the end of the input, in addition to one firing of each
+timer that was set before the end."""
 
 
 class EndlessTimers:
-    """Detector of timers that set each other without end, once the input has ended."""
+    """Detector of timers of a key that set each other without end, once the input has ended."""
 
     def __init__(self) -> None:
         self._firings_left: int | None = None
 
     def check(self, name: str, others: int) -> None:
-        """Record that a timer of the key fires at the end; `others`: its other timers.
+        """Record that a timer of the key fires at the end.
+
+        `others`: number of the other timers that are set for the key.
 
         Raises RuntimeError if more timers fire than `FIRINGS_AT_END_MAX` allows.
         """
@@ -89,9 +91,9 @@ class EndlessTimers:
 class Timers:
     """Timers of a key: ``context.timers``.
 
-    A timer fires once, at the first label at which the watermark reaches its time, or at once if
-    the watermark has passed it. Timers fire in the order of their times; those of one key for the
-    same time in the order of their names.
+    A timer fires once: at the first record at which the watermark reaches its time, or at once if
+    the watermark has passed it. Timers of a key fire in the order of their times. Those for the
+    same time fire in the order of their names.
     """
 
     def __init__(
@@ -102,9 +104,10 @@ class Timers:
         now: int = 0,
         least: int = -TIMER_LIMIT,
     ) -> None:
-        """`on_change`: called with the key, the time of a timer, and 1 if the timer is new, 0 if it
-        has moved, -1 if it is cancelled; `now`: event time of the element, or time of the firing
-        timer; `least`: the smallest time that may be set."""
+        """`state`: the times of the key's timers, by name; `on_change`: called with the key, the
+        time of a timer, and 1 if the timer is new, 0 if it has moved, -1 if it is cancelled; `now`:
+        event time of the element, or time of the firing timer; `least`: the smallest time that may
+        be set."""
         self._state = state
         self._key = key
         self.now = now
@@ -118,13 +121,13 @@ class Timers:
             name: Name of the timer; other keys have timers of their own.
             at: When it fires: microseconds since 1970, a datetime or ISO 8601 text, in UTC if it
                 has no time zone.
-            after: Instead of `at`: a duration from the event time of the element, or from the time
-                of the timer that fires.
+            after: Instead of `at`: a duration, counted from the event time of the element, or from
+                the time of the timer that fires.
 
         Raises:
             TypeError: The name is not a text, or not exactly one of `at` and `after` is given.
-            ValueError: `at` is not a time, or the time is out of range; a firing timer sets a timer
-                that is not later; or the name is reserved.
+            ValueError: `at` is not a time; the time is out of range; the time is not later than
+                that of the timer that fires; or the name is reserved.
             FlowError: `after` is not a duration.
         """
         if not isinstance(name, str):
@@ -181,14 +184,14 @@ class TimedContext(Context):
     """Watermark at the label: all records with smaller event times have arrived, or are late."""
 
     at_end: bool
-    """Whether all sources have ended; the remaining timers fire then."""
+    """Whether all sources of the operator have ended. The remaining timers then fire."""
 
     timers: Timers
     """Timers of the key."""
 
     watermark_before: int
-    """Watermark before the record of the label. The rows of windows that this record completes have
-    at least this event time, if the windows allow no lateness."""
+    """Watermark before the record to which the label belongs. If this record completes windows
+    without allowed lateness, the event times of their rows are not smaller."""
 
     count_late: Callable[[int], None]
     """Counts an element that is too late for its windows; takes the time of its label."""

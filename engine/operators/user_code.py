@@ -44,9 +44,9 @@ def is_python_file(file: str) -> bool:
 def line_of(error: BaseException, *, of_libraries: bool = True) -> str:
     """Return the innermost line of the user's own code in an exception's traceback.
 
-    If no line is the user's, return that of the innermost library, or "" if there is none or
-    `of_libraries` is False. For a RecursionError, return the outermost line of the user's code, as
-    the innermost one depends on the depth of the stack. For a SyntaxError in the user's code,
+    If no line is the user's, return the innermost line outside the engine; or "", if there is none
+    or `of_libraries` is False. For a RecursionError, return the outermost line of the user's code,
+    as the innermost one depends on the depth of the stack. For a SyntaxError in the user's code,
     return the line with the error.
     """
     if isinstance(error, SyntaxError) and error.filename and is_user_file(error.filename):
@@ -68,9 +68,10 @@ def line_of(error: BaseException, *, of_libraries: bool = True) -> str:
 
 
 def line_of_caller() -> str:
-    """Return the innermost line of the user's own code on the current stack.
+    """Return the innermost line of the user's own code that calls the engine.
 
-    If no line is the user's, return that of the library that calls Driftline, or "".
+    If no line is the user's, return the line of the library that calls the engine; or "", if there
+    is none.
     """
     frames = []
     frame: FrameType | None = sys._getframe()
@@ -97,7 +98,10 @@ def _is_frozen(frame: FrameType) -> bool:
 
 
 def variables_of(function: object) -> dict[str, object]:
-    """Return the globals and closed-over variables that a function uses, with their values."""
+    """Return the globals and closed-over variables that a function uses, with their values.
+
+    Globals that only its inner functions use are left out.
+    """
     if not isinstance(function, FunctionType):
         return {}
     names = _globals_used(function.__code__)
@@ -115,9 +119,9 @@ def _globals_used(code: CodeType) -> Set[object]:
 
 
 def without_folder(line: str) -> str:
-    """Return a line of code, its file relative to the folder that contains its top package.
+    """Return a line of code with its file relative to the folder that contains its top package.
 
-    The result is the same wherever the code lies.
+    The result does not depend on the folder in which the code is stored.
 
     >>> without_folder("/home/ann/flow.py:7, in double: return 2 * n")
     'flow.py:7, in double: return 2 * n'

@@ -6,8 +6,8 @@ operator emits the window's row and drops its state. An element whose windows ar
 The operator `Late` is the same, except that it emits the late elements instead of rows.
 
 The state of a key is a map from the start of each open window to its end and its accumulators. Each
-open window has a timer, named after its start. Hopping windows that overlap share their
-accumulators: `engine.operators.hopping`.
+open window has a timer, named after its start. Hopping windows that overlap and emit no updates
+share their accumulators: `engine.operators.hopping`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from driftline.engine.operators.windows import Interval, Windows
 from driftline.engine.state.managed import MapState, State
 
 Row = dict[str, Any]
-"""Output of a window: key, start, end, and the results of the aggregates."""
+"""Output of a window: key, start, end, results of the aggregates and, with updates, preliminary."""
 
 Accumulators = tuple[Any, ...]
 """One accumulator for each aggregate."""
@@ -45,7 +45,7 @@ RESERVED = ("key", "start", "end", "preliminary")
 
 @dataclass(frozen=True)
 class Windowed(KeyedOperator):
-    """Operator with one row per window, or, if `emits_updates`, also one per change of a window.
+    """Operator that emits a row per window and, if `emits_updates`, a row per change of a window.
 
     `lateness`: allowed lateness in microseconds; `aggregates`: (name, aggregate) pairs.
     """
@@ -84,7 +84,8 @@ class Windowed(KeyedOperator):
             return False
         windows: OpenWindows = states[0]
         assigned = self.windows.assign(event_time)
-        if assigned and assigned[0][1] + self.lateness <= watermark:  # the first is complete first
+        # The windows are in order, so the first one is complete first.
+        if assigned and assigned[0][1] + self.lateness <= watermark:
             return False
         for interval in assigned:
             start, end, merged = self._merge_interval(windows, interval)
@@ -183,7 +184,7 @@ class Windowed(KeyedOperator):
     def _pop_and_merge(
         self, windows: OpenWindows, starts: Sequence[int], timers: Timers
     ) -> Accumulators:
-        """Remove open windows; return their merged accumulators."""
+        """Remove open windows and their timers; return their merged accumulators."""
         popped = []
         for start in starts:
             popped.append(windows.pop(start)[1])
@@ -208,13 +209,15 @@ class Windowed(KeyedOperator):
         return self.windows.parameters(), self.lateness, aggregates, self.emits_updates
 
     def state_type(self, state: State) -> str:
-        # The accumulators of a window are a tuple, in the order of the aggregates. The type of its
-        # timers changes with it, because they belong to the windows.
+        # The accumulators of a window are a tuple in the order of the aggregates, so this order is
+        # part of the type. It is also part of the type of the state with the timers, because the
+        # timers belong to the windows.
         windows = " ".join(map(str, self.windows.parameters()))
         aggregates = ", ".join(f"{name}={type(each).__name__}" for name, each in self.aggregates)
         return f"{super().state_type(state)} of {windows} ({aggregates})"
 
-    # The same for the reference interpreter: for each element, fold all elements of its window.
+    # The same for the reference interpreter. It stores the elements of each window, and adds all of
+    # them to new accumulators at each element.
 
     def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
@@ -297,7 +300,10 @@ class Late(Windowed):
 
 
 def _session(elements: _Elements, start: int, end: int) -> tuple[int, int, list[_Member]]:
-    """Return (start, end, members) of the session of a new element, without that element."""
+    """Return (start, end, members) of the session that a new element joins.
+
+    `start`, `end`: the element's own interval. The members do not include the element.
+    """
     members: list[_Member] = []
     for other in sorted(elements):
         other_members = elements[other][1]

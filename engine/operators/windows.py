@@ -68,6 +68,8 @@ class Tumbling(Windows):
 class Hopping(Windows):
     """Windows of one size that begin at regular intervals, and may overlap or leave gaps.
 
+    The intervals count from 1970-01-01 (UTC).
+
     Args:
         size: Length of a window.
         every: Distance between the starts of consecutive windows. If it is larger than the size,
@@ -107,7 +109,7 @@ class Hopping(Windows):
         Precondition: windows overlap.
         """
         start = event_time // self.every * self.every  # of the last window
-        first_end = start + self.size % self.every  # here the first window ends, if not at `start`
+        first_end = start + self.size % self.every  # the only end in [start, start + every)
         return (start, first_end) if event_time < first_end else (first_end, start + self.every)
 
 

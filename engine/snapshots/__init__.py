@@ -1,1 +1,1 @@
-"""Snapshots: jobs for the disk, the store of parts, their merging, and savepoints."""
+"""Snapshots of nodes: their store, its jobs, merging, the ledger, and savepoints."""

@@ -1,11 +1,11 @@
-"""Jobs of a snapshot store: write a part, commit a snapshot, load one.
+"""Jobs of a snapshot store, for example to write a part or to load a snapshot.
 
 A part is incremental: it holds the rows that became final since the previous part, as one *segment*
-(`engine.state.changelog`), in the order in which they became final. A later merge of parts, which
-is not urgent, sorts rows by key group (`engine.snapshots.merging`).
+(`engine.state.changelog`), in the order in which they became final. A later merge of parts splits
+the rows by key group (`engine.snapshots.merging`).
 
-`Capture` encodes the changelogs when a snapshot begins, in steps of about 0.1 ms, so that it does
-not block the loop of the node for longer.
+`Capture` encodes the changelogs when a snapshot begins. A step takes about 0.1 ms, so the loop of
+the node does not block.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from driftline.engine.wire.role import DurableJob
 class StoreSnapshot(DurableJob, frozen=True):
     """Job: make a part durable. Result: None.
 
-    `segments`: key group -> segment; a part that a node writes has only the key `ALL_GROUPS`.
-    `meta`: the part's metadata. `number`: the snapshot's number, unique only within
-    `snapshot_incarnation`: a later incarnation may reuse it.
+    `segments`: key group -> segment. In a part that a running node writes, the only key is
+    `ALL_GROUPS`. `meta`: the node's metadata, which `Loaded` returns. `number`: the snapshot's
+    number. `snapshot_incarnation`: the incarnation that takes the snapshot. A later incarnation may
+    use the number again.
     """
 
     what: ClassVar[str] = "write its part of a snapshot"
@@ -37,11 +38,12 @@ class StoreSnapshot(DurableJob, frozen=True):
 
 
 class LoadSnapshot(DurableJob, frozen=True):
-    """Job: remove the parts after snapshot `number`, and load that snapshot. Result: `Loaded`.
+    """Job: load snapshot `number`, and remove all later parts. Result: `Loaded`.
 
-    `snapshot_incarnation`: the incarnation that took it. `allow_later`: load the newest
-    snapshot instead, and remove nothing. Raises SnapshotDamaged, also if the snapshot is missing,
-    of another incarnation or, with `allow_later`, older than `number`.
+    `number`: the snapshot's number; 0: remove all parts, and return empty state.
+    `snapshot_incarnation`: the incarnation that took the snapshot. `allow_later`: load the newest
+    snapshot instead, of any incarnation, and remove nothing. Raises SnapshotDamaged if the snapshot
+    is damaged, missing, of another incarnation or, with `allow_later`, older than `number`.
     """
 
     what: ClassVar[str] = "load a snapshot"
@@ -52,11 +54,11 @@ class LoadSnapshot(DurableJob, frozen=True):
 
 
 class MergeParts(DurableJob, frozen=True):
-    """Job, once snapshot `number` is committed: merge the parts up to the snapshot before it.
+    """Job after the commit of snapshot `number`: merge parts up to snapshot `previous`.
 
     `previous`: the number of the previously committed snapshot; 0: none. Both snapshots stay
-    loadable, because only parts up to `previous` are merged. `merge_all`: merge everything in this
-    job; otherwise do one step, and the caller repeats the job. Result: whether steps are left.
+    loadable. `merge_all`: merge everything in this job; otherwise do one step, and the caller
+    repeats the job. If a merge is in progress, continue it. Result: whether steps are left.
     """
 
     what: ClassVar[str] = "merge its parts of snapshots"
@@ -67,7 +69,7 @@ class MergeParts(DurableJob, frozen=True):
 
 
 class Loaded(Struct, frozen=True):
-    """Loaded snapshot: its number, the metadata of its last part, and all segments, in order."""
+    """Loaded snapshot: the metadata of its last part, all its segments in order, its number."""
 
     meta: bytes
     segments: list[bytes]
@@ -79,8 +81,9 @@ class ListParts(DurableJob, frozen=True):
 
     `snapshot_incarnation`, `base_incarnation`: the incarnations that took these two snapshots;
     `groups`: the first and the last key group needed; `requester`: the node that asks. Result:
-    (part, key group, checksum) of each segment, in order. Raises SnapshotDamaged if one of these
-    snapshots is missing or was merged into another.
+    (part, key group, checksum) of each segment, in order; the key group may be `ALL_GROUPS`. Raises
+    SnapshotDamaged if one of the two snapshots is missing, was merged into a later one, or is of
+    another incarnation.
     """
 
     what: ClassVar[str] = "list its parts of snapshots for another node"
@@ -96,7 +99,8 @@ class ListParts(DurableJob, frozen=True):
 class ReadSlice(DurableJob, frozen=True):
     """Job: read bytes of a segment, for node `requester`.
 
-    Result: at most `size` bytes from `offset` on; b"" if the segment no longer exists.
+    Result: at most `size` bytes from `offset` on; b"" at the end of the segment, or if the segment
+    no longer exists.
     """
 
     what: ClassVar[str] = "read its parts of snapshots for another node"
@@ -109,11 +113,10 @@ class ReadSlice(DurableJob, frozen=True):
 
 
 class Vacate(DurableJob, frozen=True):
-    """Job: remove all parts, before the node receives those of other nodes.
+    """Job: remove all parts, before the node receives parts of other nodes.
 
-    `epoch`: the epoch of the master that requests it. Result: whether the parts were removed. A
-    request of an earlier master is ignored once a later master has vacated the store, which may
-    already hold new parts.
+    `epoch`: the epoch of the master that requests it. Result: whether the parts were removed. If a
+    later master has already vacated the store, nothing is removed: the store may contain new parts.
     """
 
     what: ClassVar[str] = "empty its state directory"
@@ -126,9 +129,9 @@ ALL_GROUPS = 0xFFFE
 
 
 class Capture:
-    """Encoder of operators' changelogs into the segment of a part.
+    """Encoder that turns the changelogs of operators into the segment of a part.
 
-    `take` empties a changelog at once; `step` encodes one chunk.
+    First call `take` for each changelog, then `step` until it returns False.
     """
 
     def __init__(self) -> None:

@@ -1,18 +1,19 @@
 """Ledger of a node under strong productions: the frames that it has processed and sent.
 
-A *production* is a snapshot of one node: the results of its turns since the previous production.
-Nothing leaves the node before the production that contains it is durable (MillWheel, section 6.1).
+A *production* is a snapshot of one node: the results of its turns since the previous production. A
+frame or output leaves the node only when the production that contains it is durable (MillWheel,
+section 6.1).
 
 Inputs: each processed record and frame, each frame and output that the node made, the productions
-that the consumer has, and the processed frontier. Outputs: whether a frame or record was processed
-before, and which frames and outputs to resend after a failure.
+whose outputs the consumer has stored, and the processed frontier. Outputs: whether a frame or
+record was processed before, and which frames and outputs to resend after a failure.
 Invariants: a processed record is recognised by its time, as fronts send in order; a processed frame
 by its id, or because its time is processed everywhere. A sent frame is kept until its time is
-processed everywhere, an output until the consumer has it.
+processed everywhere, an output until the consumer has stored it.
 
 The ledger is managed state like that of an operator: each change adds a row, and a production
-makes the rows durable together with those of the operators. So a production writes only changes,
-whatever the size of the ledger. Removed entries leave the disk when parts of the store are merged.
+writes these rows together with those of the operators. So its cost does not depend on the size of
+the ledger. Removed entries leave the disk when parts of the store are merged.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LEDGER = "(ledger)"
 """Operator name in rows of the ledger."""
 
 _PROCESSED = -1
-"""Key of the processed frontier in `Ledger._processed_below`; other keys are numbers of fronts."""
+"""Key in `Ledger._processed_below` for the processed frontier; other keys are fronts."""
 
 _HEADER = MessageHeader("", 0, 0)
 
@@ -45,13 +46,14 @@ class Ledger:
     def __init__(self) -> None:
         undo_log: list[Change] = []
         self._processed_below = MapState[int, int]("next").for_key(None, undo_log)
-        """Front -> time below which all its records are processed. See also `_PROCESSED`."""
+        """Front -> time below which this node has processed all records of the front. `_PROCESSED`
+        -> time below which all nodes have processed everything."""
         self._processed_frames = MapState[int, int]("received").for_key(None, undo_log)
         """Id -> time of each processed frame that came from a node."""
         self._sent = MapState[int, tuple[int, str, bytes]]("sent").for_key(None, undo_log)
         """Id -> (time, receiver, encoded frame) of each frame that this node made."""
         self._outputs = MapState[int, Outputs]("outputs").for_key(None, undo_log)
-        """Number of a production -> its outputs that the consumer may lack."""
+        """Number of a production -> its outputs, until the consumer has stored them."""
         states = States((self._processed_below, self._processed_frames, self._sent, self._outputs))
         self.table = StateTable(states, undo_log)
         self.table[None] = states
@@ -110,15 +112,16 @@ class Ledger:
     # Entries that are no longer needed.
 
     def forget_outputs(self, productions: Iterable[int]) -> None:
-        """Drop the outputs of these productions: the consumer has them."""
+        """Drop the outputs of these productions, because the consumer has stored them."""
         for number in productions:
             del self._outputs[number]
 
     def forget(self, processed: int) -> None:
-        """Drop all frames below a time: every node has durably processed everything below it.
+        """Drop all frames below the time `processed`, the processed frontier of the run.
 
-        INFINITY, at the end of a run, drops all frames. The stored frontier stays finite: if the
-        inputs grow, a later call of the command has frames with larger times.
+        Precondition: all nodes have durably processed everything below this time. INFINITY, at the
+        end of a run, drops all frames. The stored frontier stays finite: if the inputs grow, a
+        later call of the command has frames with larger times.
         """
         if processed >= INFINITY:
             processed = max(self._frame_times, default=(-1, 0))[0] + 1
@@ -139,7 +142,7 @@ class Ledger:
         self.table.undo_log.clear()
 
     def rebuild_times(self) -> None:
-        """Rebuild the heap of times, after the rows were loaded from disk."""
+        """Rebuild the heap of frame times. Call this after restoring the table from a snapshot."""
         self._frame_times = [(time, id) for id, time in self._processed_frames.items()]
         self._frame_times += [(time, id) for id, (time, _, _) in self._sent.items()]
         heapify(self._frame_times)

@@ -33,7 +33,7 @@ def restore(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> None
 
 def restore_in_steps(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[None]:
     """Run `restore` in steps of one chunk, about a millisecond each: yield after each step."""
-    for _ in _restoring(tables, segments):
+    for _ in _restore_and_count(tables, segments):
         yield
 
 
@@ -42,8 +42,8 @@ def restore_owned_rows(
 ) -> Iterator[bytes]:
     """Restore, in steps, the rows of a segment whose keys a node owns.
 
-    `place`: the index of the node in the layout. Yield these rows as chunks, and b"" for a step
-    that has none. Raises SnapshotDamaged.
+    `place`: the index of the node in the layout. Yield the restored rows of each step as a chunk,
+    or b"" if the step has none. Raises SnapshotDamaged.
     """
     states_by_name = _states_by_name(tables)
     for operator, name, rows in read_segment(segment):
@@ -53,8 +53,10 @@ def restore_owned_rows(
         yield encode_chunk(operator, name, mine) if mine else b""
 
 
-def _restoring(tables: Mapping[str, StateTable], segments: Iterable[bytes]) -> Iterator[int]:
-    """Restore in steps. Yield the number of rows of each step."""
+def _restore_and_count(
+    tables: Mapping[str, StateTable], segments: Iterable[bytes]
+) -> Iterator[int]:
+    """Run `restore` in steps of one chunk. Yield the number of rows of each step."""
     states_by_name = _states_by_name(tables)
     for segment in segments:
         for operator, name, rows in read_segment(segment):
@@ -94,7 +96,7 @@ def _apply(states_by_name: _StatesByName, operator: str, name: str, rows: Sequen
 def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
     """Yield the chunks of a segment, as (operator, state, rows).
 
-    Keys and slots of the rows are exact keys. Raises SnapshotDamaged.
+    Keys and slots of the rows are in their exact form (`exact_key`). Raises SnapshotDamaged.
     """
     try:
         for chunk in unpack_all(segment, decode_frozen):
@@ -108,7 +110,7 @@ def read_segment(segment: bytes) -> Iterator[tuple[str, str, list[Row]]]:
 
 
 def _with_exact_keys(rows: list[Row]) -> list[Row]:
-    """Return rows with keys and slots as exact keys; the same list if nothing changes."""
+    """Return rows with keys and slots in their exact form; the same list if nothing changes."""
     for column in (0, 1):
         plain = [row[column] for row in rows if len(row) > column]
         exact = exact_keys(plain)
@@ -128,7 +130,8 @@ def by_group(
 ) -> Iterator[tuple[int, bytes]]:
     """Split a segment of all key groups; yield (group, chunk), each chunk of one group.
 
-    Also yield an empty chunk about every `rows_at_once` rows, so that steps are short.
+    `groups`: the flow's number of key groups. Also yield (0, b"") about every `rows_at_once` rows,
+    so that steps are short. Raises SnapshotDamaged.
     """
     group_of = GroupCache(groups)
     rows_by_state: dict[tuple[int, str, str], list[Row]] = {}
@@ -147,14 +150,14 @@ def by_group(
 def merge(
     flow: Flow, segments: Iterable[bytes], rows_at_once: int = MERGE_STEP_ROWS
 ) -> Iterator[bytes]:
-    """Yield the chunks of one segment that restores the same state as a sequence of segments.
+    """Yield the chunks of one segment that restores the same state as these segments, in order.
 
-    Also yield an empty chunk about every `rows_at_once` rows, so that steps are short.
+    Also yield b"" about every `rows_at_once` rows, so that steps are short. Raises SnapshotDamaged.
     """
     tables = {v.name: StateTable(v.states, []) for v in flow.vertices if v.is_keyed}
     tables[LEDGER] = Ledger().table
     rows_since_yield = 0
-    for rows_read in _restoring(tables, segments):
+    for rows_read in _restore_and_count(tables, segments):
         rows_since_yield += rows_read
         if rows_since_yield >= rows_at_once:
             rows_since_yield = 0
@@ -164,7 +167,7 @@ def merge(
 
 
 def as_segment(operator: str, table: StateTable, keys: Collection[object]) -> bytes:
-    """Encode the states of an operator for these keys as a segment; empty if all are empty."""
+    """Encode the states of an operator for these keys as a segment; b"" if all are empty."""
     return b"".join(_chunks(operator, table, keys, MERGE_STEP_ROWS))
 
 

@@ -3,7 +3,7 @@
     DIR/manifest.json                    the flow, T, and size and checksum of every file
     DIR/00017-totals-3fa2c1d0.segment    the state of operator `totals` for key group 17
 
-A savepoint is the state after all elements with times below T, from nodes or from a batch run over
+A savepoint is the state after all elements with times below T. Nodes write it, or a batch run over
 history. `engine.state.changelog` defines the form of a segment. The manifest is written last and
 names all files. A directory without a manifest is not a savepoint; damaged or missing files are
 detected.
@@ -12,8 +12,8 @@ copied, and used by any number of runs at the same time.
 A run that starts from a savepoint counts outputs below T as delivered (t_last is T - 1); the
 running checksum of its outputs starts at 0.
 
-The name of an operator identifies its state, so a flow whose other operators differ can start from
-the savepoint (`engine.snapshots.savepoint_mapping`).
+The name of an operator identifies its state. So a flow with added or removed operators can start
+from the savepoint, too (`engine.snapshots.savepoint_mapping`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MANIFEST = "manifest.json"
 
 
 class Savepoint(Struct, frozen=True):
-    """Complete savepoint; `time`: T, the first time that it does not contain."""
+    """Complete savepoint; `time`: T, the smallest time that the savepoint does not contain."""
 
     path: Path
     plan: str
@@ -57,19 +57,23 @@ class Savepoint(Struct, frozen=True):
     flow_outline: Outline
     """Outline of the flow."""
     inputs: Mapping[str, bool] = field(default_factory=dict)
-    """Source -> whether its records are numbered from 1; omitted if unknown."""
+    """Source -> whether its records are numbered from 1; sources for which it is unknown are
+    omitted."""
     event_times: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Source -> (largest event time, status) as of `time` (`engine.event_time.Clock.as_of`); {} if
     the flow needs no event times."""
 
     def event_times_of(self, flow: Flow) -> tuple[tuple[int, int], ...]:
-        """Return the event times of a flow's sources, as in a snapshot; NEVER for a new source."""
+        """Return (largest event time, status) of each of a flow's sources, as of `time`.
+
+        A source that the savepoint lacks has NEVER. Return () if the savepoint has no event times.
+        """
         times = self.event_times
         return tuple(times.get(each.name, (NEVER, 0)) for each in flow.sources) if times else ()
 
     @property
     def title(self) -> str:
-        """Name and time, for the identity of a run (see `starts_from_savepoint`)."""
+        """Name and time; part of a run's identity (`starts_from_savepoint`)."""
         return f"{self.path.name} at {self.time}"
 
     def segment(self, group: int, operator: str) -> bytes:
@@ -94,7 +98,7 @@ class Savepoint(Struct, frozen=True):
         return any(_name(group, operator) in self.files for group in range(self.groups))
 
     def check_flow(self, flow: Flow) -> None:
-        """Raise StateMismatch if a flow with another plan made the savepoint."""
+        """Raise StateMismatch if the flow has another plan, or another number of key groups."""
         if (self.plan, self.groups) != (make_plan(flow).identity(), flow.groups):
             lines = "".join(
                 f"\n  {text}" for text in make_outline(flow).differences(self.flow_outline)
@@ -166,8 +170,8 @@ def write_manifest(
 ) -> Savepoint:
     """Complete the savepoint as of `time` in `path`: write its manifest. Raises Unavailable.
 
-    `inputs`: source -> whether its records are numbered from 1, if known; `event_times`: of the
-    sources, or () if the flow needs none.
+    `inputs`: see `Savepoint.inputs`; `event_times`: (largest event time, status) of each source as
+    of `time`, or () if the flow needs none.
     """
     files = {}
     for file in sorted(path.glob("*.segment")):
@@ -195,7 +199,10 @@ def write_manifest(
 
 
 def create_savepoint_directory(path: Path) -> None:
-    """Create the directory of a savepoint. Raises StateMismatch if it holds files, Unavailable."""
+    """Create the directory of a savepoint, or accept an empty one.
+
+    Raises StateMismatch if the directory is not empty, and Unavailable.
+    """
     with translate_os_errors("savepoint", path):
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
@@ -205,7 +212,7 @@ def create_savepoint_directory(path: Path) -> None:
 
 
 def _name(group: int, operator: str) -> str:
-    """Return the name of a segment file: valid and unique also on case-insensitive file systems."""
+    """Return the name of a segment file, which is unique on case-insensitive file systems, too."""
     readable = re.sub(r"[^a-z0-9_]+", "-", operator.lower())[:40]
     digest = blake2b(operator.encode(errors="surrogatepass"), digest_size=4).hexdigest()
     return f"{group:05}-{readable}-{digest}.segment"

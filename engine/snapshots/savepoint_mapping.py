@@ -1,16 +1,16 @@
 """Fit a savepoint to a flow: assign its state to operators, by name.
 
-A flow may differ from the one that made the savepoint. An operator, or one state of it, that the
-savepoint lacks starts empty. State that the flow lacks would be lost, so it is rejected unless the
-user drops it by name or assigns it to another operator.
+A flow may differ from the one that made the savepoint. An operator or a state that the savepoint
+lacks starts empty. State that the flow lacks would be lost. So `fit` rejects the savepoint, unless
+the user drops this state by name or assigns it to another operator.
 
-An operator that the user has not named is named by its kind and position (`scan-3`). If operators
-are added or removed before it, another operator may get that name. So such a name counts only if
-the flow is unchanged up to that position; otherwise the user has to assign the state.
+An operator without a name from the user is named by its kind and position (`scan-3`). If operators
+are added or removed before it, another operator may get its name. So a name by position identifies
+the operator only if the flow is unchanged up to there; otherwise the user has to assign the state.
 
 Inputs: a savepoint, a flow, and the user's `Choice`. Outputs: the segments of each key group for
-the flow, and `notes` for the user. Invariant: each state of the savepoint goes to exactly one state
-of the same type, or the user dropped it.
+the flow, and `notes` for the user. Invariant: each non-empty state of the savepoint goes to exactly
+one state of the same type, or the user dropped it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ NO_CHOICE = Choice()
 
 
 class RestoredState(Struct, frozen=True):
-    """State with which an operator starts; `old_operator`: the operator's name in the savepoint."""
+    """State with which an operator starts: that of `old_operator` in the savepoint."""
 
     old_operator: str
     states: frozenset[str]
@@ -57,19 +57,19 @@ class RestoredState(Struct, frozen=True):
 
 
 class Fitted(Struct, frozen=True):
-    """A savepoint as the state of a flow."""
+    """A savepoint, fitted to a flow."""
 
     savepoint: Savepoint
     """The savepoint; its event times have the new names of the sources."""
     restored: Mapping[str, RestoredState]
-    """Operator of the flow -> state with which it starts; other operators start empty."""
+    """Operator of the flow -> its initial state. Operators without an entry start empty."""
     inputs: Mapping[str, bool | None]
     """Source of the savepoint, by its new name -> whether its records are numbered from 1; None if
     unknown."""
     notes: tuple[str, ...] = ()
-    """Messages for the user: state that starts empty or is dropped, and removed sources."""
+    """Messages for the user about state that starts empty or is dropped, and removed sources."""
     has_single_source: bool = False
-    """Whether the savepoint has only one source, so that all times are those of its input."""
+    """Whether the savepoint has only one source: all its times are then times of this source."""
 
     def has_ended(self, source: str) -> bool:
         """Return whether a source with event times had ended when the savepoint was made."""
@@ -145,7 +145,7 @@ class _Fitting(Struct):
         return Fitted(savepoint, self.restored, inputs, tuple(notes), len(inputs) == 1)
 
     def _renamed(self) -> dict[str, str]:
-        """Return the user's `Choice.rename`, as old name -> new name; add problems."""
+        """Return `Choice.rename` as old name -> new name; add its errors to `problems`."""
         renamed = dict(self.choice.rename)
         known = {each.name for each in self.before.operators}
         current_names = {each.name for each in self.current.operators}
@@ -166,66 +166,69 @@ class _Fitting(Struct):
 
     @property
     def _stateful_names(self) -> list[str]:
-        """Operators with state, and sources, of the savepoint."""
+        """Names of the savepoint's operators with state, and of its sources."""
         operators = self.before.operators
         return [each.name for each in operators if each.states or each.kind == "source"]
 
     def _is_dropped(self, name: str) -> bool:
+        """Return whether the user drops a known operator or state; record that it is known."""
         self.unknown_drops.discard(name)
         return name in self.choice.drop
 
-    def _assign(self, before: OperatorOutline, name: str, *, confirmed: bool) -> None:
-        """Assign the state of operator `before` to operator `name` of the flow, or add problems.
+    def _assign(self, old: OperatorOutline, name: str, *, confirmed: bool) -> None:
+        """Assign the state of operator `old` to operator `name` of the flow, or add problems.
 
-        `confirmed`: the user has given the new name.
+        `confirmed`: `name` is the user's choice (`Choice.rename`).
         """
-        if not self.savepoint.holds(before.name):
-            self.unknown_drops -= {f"{before.name}.{state}" for _, state in before.states}
+        if not self.savepoint.holds(old.name):
+            self.unknown_drops -= {f"{old.name}.{state}" for _, state in old.states}
             return
         target = next((each for each in self.current.operators if each.name == name), None)
         if target is None:
             self.problems.append(
-                f"{before} is not in the flow, and its state would be lost: --drop-state "
-                f"{before.name} confirms that, --rename-state {before.name}=NEW gives it to another"
+                f"{old} is not in the flow, and its state would be lost: --drop-state "
+                f"{old.name} drops it, --rename-state {old.name}=NEW gives it to operator NEW"
             )
             return
-        if has_default_name(before) and not confirmed and not self._has_same_position(before):
+        if has_default_name(old) and not confirmed and not self._has_same_position(old):
             self.problems.append(
-                f"{before} has no name of its own, and the flow has changed before it: "
-                f"--rename-state {before.name}={target.name} gives its state to {target.name!r}, "
-                f"--drop-state {before.name} drops the state"
+                f"{old} has no name of its own, and the flow has changed before it: "
+                f"--rename-state {old.name}={target.name} gives its state to {target.name!r}, "
+                f"--drop-state {old.name} drops the state"
             )
             return
-        types = {state: kind for kind, state in target.states}
+        types = {state: type_ for type_, state in target.states}
         states = set()
-        for kind, state in before.states:
-            if self._is_dropped(f"{before.name}.{state}"):
-                self.dropped.append(f"state {state!r} of {before}")
-            elif types.get(state) == kind:
+        for type_, state in old.states:
+            if self._is_dropped(f"{old.name}.{state}"):
+                self.dropped.append(f"state {state!r} of {old}")
+            elif types.get(state) == type_:
                 states.add(state)
             else:
                 change = f"is a {types[state]} now" if state in types else "no longer exists"
                 self.problems.append(
-                    f"{before}: its state {state!r}, a {kind}, {change}: --drop-state "
-                    f"{before.name}.{state} drops its values"
+                    f"{old}: its state {state!r}, a {type_}, {change}: --drop-state "
+                    f"{old.name}.{state} drops its values"
                 )
-        is_unchanged = name == before.name and len(states) == len(before.states)
-        self.restored[name] = RestoredState(before.name, frozenset(states), is_unchanged)
+        is_unchanged = name == old.name and len(states) == len(old.states)
+        self.restored[name] = RestoredState(old.name, frozenset(states), is_unchanged)
 
     def _has_same_position(self, operator: OperatorOutline) -> bool:
-        """Return whether the flow up to an operator that is named by position has changed in no
-        other way than the user's `Choice.rename`."""
+        """Return whether the flow is unchanged up to an operator, except for `Choice.rename`."""
         end = self.before.operators.index(operator) + 1
         new_names = dict(self.choice.rename)
-        before = [
+        old_operators = [
             (each.kind, *(new_names.get(name, name) for name in (each.name, *each.inputs)))
             for each in self.before.operators[:end]
         ]
-        current = [(each.kind, each.name, *each.inputs) for each in self.current.operators[:end]]
-        return before == current
+        operators = [(each.kind, each.name, *each.inputs) for each in self.current.operators[:end]]
+        return old_operators == operators
 
     def _starting_empty(self) -> list[str]:
-        """Return the operators and states that start empty and were not empty before."""
+        """Return the operators and states that start empty.
+
+        Omit operators whose state is empty in the savepoint, too.
+        """
         texts = []
         for operator in self.current.operators:
             restored = self.restored.get(operator.name)
@@ -256,11 +259,11 @@ class _Fitting(Struct):
 
 
 FIRST_SNAPSHOT = 1
-"""Number of the snapshot that `initialise_store` makes of a savepoint."""
+"""Number of the snapshot that `initialise_store` writes."""
 
 
 class InitialState(Struct, frozen=True):
-    """Initial state of a flow: a savepoint, and the user's choices (see `Choice`)."""
+    """Initial state of a flow: a savepoint; `drop`, `rename`: the user's `Choice`."""
 
     savepoint: str = ""
     """Directory of the savepoint; "": the flow starts with empty state."""
@@ -278,7 +281,7 @@ EMPTY_STATE = InitialState()
 
 
 def initialise_store(store: PartStore, fitted: Fitted, groups: Iterable[int]) -> None:
-    """Make the state of these key groups the first and only snapshot of a store.
+    """Store the state of these key groups as the first and only snapshot of a node.
 
     Raises SnapshotDamaged, Unavailable.
     """

@@ -1,17 +1,17 @@
 """Snapshot store of a node: parts of snapshots in a key-value store, checked when read.
 
-Keys are ``(snapshot, key group)``, values are segments. The key with key group META holds the
-metadata of a part, the checksums of its segments and the number of the previous part. The record
-NEWEST holds the number of the newest part. So both damage and loss are detected. (The record
-VACATED is for nodes that join in a rescaling.) A part is written atomically, and only merging
-replaces it. A node whose newest part belongs to an uncommitted snapshot rolls back by deleting this
-part.
+A part has the number of its snapshot. Keys are ``(part, key group)``, values are segments. The key
+with key group META holds the header of a part: the node's metadata, the checksums of the segments,
+and the number of the previous part. The key NEWEST holds the number of the newest part. So both
+damage and loss are detected. (The key VACATED is for nodes that join in a rescaling.) A part is
+written atomically, and only merging replaces it. If the newest part belongs to an uncommitted
+snapshot, a recovery deletes this part (`LoadSnapshot`).
 
 If a read fails for a temporary reason, it raises Unavailable, and the caller retries.
 
 Once there are many parts, small parts are merged with each other, as in a log-structured merge
-tree: a row is copied O(log n) times. A merge drops overwritten rows if the oldest part is in it,
-that is, once the later parts have grown to half of the size of the oldest.
+tree: a row is copied O(log n) times. A merge that includes the oldest part drops overwritten rows.
+It includes that part once the later ones together have at least half of its size.
 
 `LmdbStore` stores the parts in LMDB, each in one durable transaction. `read_store` reads such a
 store without changing it.
@@ -54,7 +54,7 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.role import DurableJob
 
 META = 0xFFFF
-"""Key group number in the key of a part's metadata."""
+"""Key group number in the key of a part's header (`_PartHeader`)."""
 _KEY = struct.Struct(">QH")
 NEWEST = _KEY.pack(0, META)
 """Key of the number of the newest part; parts have numbers from 1."""
@@ -63,14 +63,15 @@ VACATED = _KEY.pack(0, 0)
 
 _FORMAT = 5
 MAP_SIZE = 1 << 36
-"""Initial address space in bytes. The file grows on demand; a full address space is doubled."""
+"""Initial size of LMDB's memory map, in bytes. The file grows on demand; `LmdbStore` doubles a full
+map."""
 
 MERGE_AT = 32
 """Minimum number of parts for a merge."""
 
 
 class KeyValue(Protocol):
-    """Key-value store that a `PartStore` uses; `name`: for errors."""
+    """Key-value store that a `PartStore` uses; `name`: its name in errors."""
 
     name: str
 
@@ -78,7 +79,7 @@ class KeyValue(Protocol):
         """Return the value of a key, or None. Raises Unavailable, SnapshotDamaged."""
 
     def read_slice(self, key: bytes, offset: int, size: int) -> bytes:
-        """Return at most `size` bytes of a value from `offset` on, b"" without a value.
+        """Return at most `size` bytes of a value from `offset` on; b"" if the key has no value.
 
         Raises Unavailable, SnapshotDamaged.
         """
@@ -87,7 +88,7 @@ class KeyValue(Protocol):
         """Return all keys, sorted. Raises Unavailable, SnapshotDamaged."""
 
     def write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> None:
-        """Make all changes in one atomic, durable step. Raises Unavailable."""
+        """Delete keys, then put values, all in one atomic, durable step. Raises Unavailable."""
 
 
 class PartStore:
@@ -111,13 +112,16 @@ class PartStore:
         self._sizes = self._survey()
         """Part number -> size in bytes; in the order of numbers."""
         self._merge_steps: Iterator[None] | None = None
-        """The remaining steps of the merge in progress; None if there is none."""
+        """The remaining steps of the merge in progress; None if no merge is in progress."""
 
     def execute_job(self, job: DurableJob) -> object:
-        """Run a job durably; return its result. Raises SnapshotDamaged, Unavailable."""
+        """Run a job, and make its changes durable. Return its result.
+
+        Raises SnapshotDamaged, Unavailable.
+        """
         if isinstance(job, LoadSnapshot):
             if job.allow_later:
-                return self._load(self._latest(job.number))
+                return self._load(self._newest_at_least(job.number))
             return self._load(job.number, job.snapshot_incarnation)
         if isinstance(job, StoreSnapshot):
             previous = max((n for n in self._sizes if n < job.number), default=0)
@@ -136,7 +140,10 @@ class PartStore:
         return None
 
     def _write(self, number: int, part: Mapping[bytes, bytes], obsolete: Sequence[int]) -> None:
-        """Write a part, and delete the parts `obsolete`, in one atomic step."""
+        """Write a part, and delete the `obsolete` parts, in one atomic step.
+
+        `obsolete` may contain `number`: the new part then replaces the old one.
+        """
         keys = [key for n in obsolete for key in self._keys_of(n) if key not in part]
         self._kv.write(part, keys)
         for n in obsolete:
@@ -145,7 +152,7 @@ class PartStore:
         self._sizes = dict(sorted(self._sizes.items()))
 
     def _keys_of(self, part: int) -> list[bytes]:
-        checksums = self._meta(part).checksums
+        checksums = self._header(part).checksums
         return [_KEY.pack(part, group) for group in (*checksums, META)]
 
     def read_snapshot(self, number: int) -> Loaded:
@@ -175,8 +182,9 @@ class PartStore:
     def newest(self) -> int:
         """Return the number of the newest part, or 0.
 
-        Raises SnapshotDamaged if the newest part written is not the newest one present: parts are
-        written atomically, so a missing part was lost later.
+        Raises SnapshotDamaged if NEWEST is unreadable, or names another part than the newest one
+        present. A part and NEWEST are written in one atomic step, so a missing part was lost later.
+        Raises Unavailable.
         """
         row = self._kv.read(NEWEST) or _encode_number(0)
         if len(row) != len(_encode_number(0)) or row != _encode_number(_decode_number(row)):
@@ -190,7 +198,7 @@ class PartStore:
             )
         return newest
 
-    def _latest(self, least: int) -> int:
+    def _newest_at_least(self, least: int) -> int:
         """Return the number of the newest part. Raises SnapshotDamaged if it is below `least`."""
         self._sizes = self._survey()
         if (newest := self.newest()) < least:
@@ -201,12 +209,16 @@ class PartStore:
         return newest
 
     def _load(self, number: int, incarnation: int | None = None) -> Loaded:
-        """Load a snapshot (0: none), taken in this incarnation if given; delete later parts."""
+        """Load a snapshot (0: none), and delete later parts.
+
+        `incarnation`: the incarnation that must have taken the snapshot; None: any. Raises
+        SnapshotDamaged, Unavailable.
+        """
         self._merge_steps = None
         if (
             incarnation is not None
             and number in self._sizes
-            and self._meta(number).snapshot_incarnation != incarnation
+            and self._header(number).snapshot_incarnation != incarnation
         ):
             raise SnapshotDamaged(
                 f"{self._kv.name} is an old copy: its snapshot {number} was later abandoned, and "
@@ -220,7 +232,7 @@ class PartStore:
             self._sizes = {n: size for n, size in self._sizes.items() if n <= number}
         return loaded
 
-    # For another node.
+    # Jobs that another node requests.
 
     def _list(self, job: ListParts) -> tuple[tuple[int, int, int], ...]:
         for number, incarnation in (
@@ -228,14 +240,15 @@ class PartStore:
             (job.number, job.snapshot_incarnation),
         ):
             if number and (
-                number not in self._sizes or self._meta(number).snapshot_incarnation != incarnation
+                number not in self._sizes
+                or self._header(number).snapshot_incarnation != incarnation
             ):
                 raise SnapshotDamaged(f"{self._kv.name}: snapshot {number} is not there")
         segments = []
         first, last = job.groups
         for part in self._sizes:
             if job.base < part <= job.number:
-                for group, checksum in self._meta(part).checksums.items():
+                for group, checksum in self._header(part).checksums.items():
                     if first <= group <= last or group == ALL_GROUPS:
                         segments.append((part, group, checksum))
         return tuple(segments)
@@ -257,15 +270,15 @@ class PartStore:
     def _read(
         self, parts: Sequence[int], before: int
     ) -> tuple[_PartHeader, list[tuple[int, bytes]]]:
-        """Return the metadata of the last of these parts, and all (key group, segment), in order.
+        """Return the header of the last of these parts, and all (key group, segment), in order.
 
-        `before`: the part that must precede the first one, or 0. Check all checksums, and that
-        each part names its predecessor. Raises SnapshotDamaged, Unavailable.
+        `before`: the part that must precede the first one, or 0. Raises SnapshotDamaged if a
+        checksum is wrong, or if a part does not name its predecessor. Raises Unavailable.
         """
         header = _PartHeader(0, 0, b"", {})
         segments: list[tuple[int, bytes]] = []
         for preceding, part in zip([before, *parts], parts, strict=False):
-            header = self._meta(part)
+            header = self._header(part)
             if header.before != preceding:
                 raise SnapshotDamaged(f"{self._kv.name}: the part before {part} is missing")
             for group, checksum in header.checksums.items():
@@ -277,7 +290,7 @@ class PartStore:
                 segments.append((group, segment))
         return header, segments
 
-    def _meta(self, part: int) -> _PartHeader:
+    def _header(self, part: int) -> _PartHeader:
         data = self._kv.read(_KEY.pack(part, META)) or b""
         if len(data) < 4 or crc32(data[4:]) != int.from_bytes(data[:4], "big"):
             raise SnapshotDamaged(f"{self._kv.name}: snapshot {part} is damaged")
@@ -300,9 +313,10 @@ class PartStore:
         return False
 
     def _merge_in_steps(self, last: int) -> Iterator[None]:
-        """Merge the newest parts of similar sizes, in steps, if there are many parts up to `last`.
+        """Merge parts with numbers up to `last`, in steps, if at least `merge_at` of them exist.
 
-        The merged part gets the number of the newest of these parts, whose snapshot stays loadable.
+        Merge the newest two, and earlier ones while each has at most twice the total size of those
+        after it. The merged part gets the number of the newest, whose snapshot stays loadable.
         """
         old = [part for part in self._sizes if part <= last]
         if len(old) < self._merge_at:
@@ -316,22 +330,22 @@ class PartStore:
         try:
             header, segments = self._read(chosen, before)
         except SnapshotDamaged:
-            return  # loading the part will report the damage
-        groups: dict[int, list[bytes]] = {}
+            return  # loading the snapshot will report the damage
+        segments_by_group: dict[int, list[bytes]] = {}
         for group, segment in segments:
             if group != ALL_GROUPS:
-                groups.setdefault(group, []).append(segment)
+                segments_by_group.setdefault(group, []).append(segment)
                 continue
             for chunk_group, chunk in by_group(self._flow.groups, segment, self._rows_at_once):
                 if chunk:
-                    groups.setdefault(chunk_group, []).append(chunk)
+                    segments_by_group.setdefault(chunk_group, []).append(chunk)
                 yield
         # A row that removes a slot must stay while an older part may contain the slot. So if older
         # parts are left out, the segments are only concatenated.
         merged: dict[int, bytes] = {}
-        for group, parts in groups.items():
+        for group, unmerged in segments_by_group.items():
             chunks = []
-            for chunk in parts if before else merge(self._flow, parts, self._rows_at_once):
+            for chunk in unmerged if before else merge(self._flow, unmerged, self._rows_at_once):
                 chunks.append(chunk)
                 yield
             merged[group] = b"".join(chunks)
@@ -343,11 +357,11 @@ class PartStore:
 
 
 class _PartHeader(NamedTuple):
-    """Metadata of a part.
+    """Value of a part's key with key group META.
 
     `before`: number of the previous part, or 0. `snapshot_incarnation`: the incarnation that
-    took the snapshot. `meta`: data of the node, returned when it loads the part. `checksums`: key
-    group -> checksum of its segment.
+    took the snapshot. `meta`: the node's metadata (`StoreSnapshot.meta`). `checksums`: key group ->
+    checksum of its segment.
     """
 
     before: int
@@ -383,7 +397,7 @@ def _decode_number(row: bytes) -> int:
 
 
 def check_parts(kv: KeyValue) -> int:
-    """Read and check all parts; change nothing. Return the number of the newest part.
+    """Read and check all parts; change nothing. Return the number of the newest part, or 0.
 
     Raises SnapshotDamaged, Unavailable.
     """
@@ -394,7 +408,10 @@ def check_parts(kv: KeyValue) -> int:
 
 
 class LmdbStore:
-    """Key-value store in one LMDB directory, which belongs to the runs of one identity."""
+    """Key-value store in one LMDB directory, which belongs to the runs of one identity.
+
+    Opening a directory of another identity or another owner raises StateMismatch.
+    """
 
     def __init__(
         self, path: Path, identity: str, owner: DirectoryOwner = NO_OWNER, map_size: int = MAP_SIZE
@@ -405,7 +422,7 @@ class LmdbStore:
             renew_owner(path / OWNER_FILE, owner, self.name)
             self._env = open_environment(path, map_size, max_dbs=2)
             try:
-                self._begin(identity)
+                self._open_parts(identity)
             except BaseException:
                 self._env.close()
                 raise
@@ -441,7 +458,7 @@ class LmdbStore:
                 self._env.set_mapsize(2 * self._env.info()["map_size"])
 
     def _write(self, puts: Mapping[bytes, bytes], deletes: Iterable[bytes]) -> bool:
-        """Make all changes, or return False if the address space is too small."""
+        """Make all changes; or make none and return False, if the memory map is too small."""
         try:
             with self._env.begin(write=True, db=self._parts) as txn:
                 for key in deletes:
@@ -456,15 +473,15 @@ class LmdbStore:
         """Release the directory."""
         self._env.close()
 
-    def _begin(self, identity: str) -> None:
-        """Check the identity, or write it into a new directory."""
+    def _open_parts(self, identity: str) -> None:
+        """Open the database of parts. Check the identity, or write it into a new directory."""
         expected = pack((_FORMAT, identity))
         with self._env.begin(write=True) as txn:
             self._parts = self._env.open_db(b"parts", txn=txn)
-            names = self._env.open_db(b"about", txn=txn)
-            stored = txn.get(b"identity", db=names)
+            about = self._env.open_db(b"about", txn=txn)
+            stored = txn.get(b"identity", db=about)
             if stored is None:
-                txn.put(b"identity", expected, db=names)
+                txn.put(b"identity", expected, db=about)
             elif bytes(stored) != expected:
                 raise StateMismatch(
                     f"{self.name} holds the state of another flow, input or version of Driftline: "
@@ -473,7 +490,7 @@ class LmdbStore:
 
 
 class ReadOnlyStore(Struct):
-    """Read-only key-value store: the rows of a store in memory."""
+    """Copy of a key-value store in memory; read-only."""
 
     name: str
     rows: dict[bytes, bytes]
@@ -494,7 +511,7 @@ class ReadOnlyStore(Struct):
 
 
 def read_store(path: Path) -> ReadOnlyStore:
-    """Read the store in a directory.
+    """Read the store in a directory into memory.
 
     Raises SnapshotDamaged, Unavailable, and StateMismatch if its owner is damaged.
     """

@@ -1,6 +1,6 @@
 """Sources of records with times: the contract, sources in memory, and checks of records.
 
-The sources of files and of live inputs are connectors, above this package.
+Connectors, in packages above this one, contain the sources of files and of live inputs.
 """
 
 from driftline.engine.sources.cached import CachedSource

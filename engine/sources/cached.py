@@ -1,9 +1,9 @@
 """A source that packs the records of another source, and caches the latest of them.
 
 To start at a later record, a file source reads all earlier ones. A recovery needs records that
-were read shortly before, so this source returns them from memory. It caches them in the wire
-format, in which a front sends them, so their size in memory is known. Records that are no longer
-cached are read from the other source again.
+were read shortly before, so `CachedSource` returns them from memory. It caches them in the wire
+format, in which a front sends them, so their size in memory is known. It reads records that are no
+longer cached from the other source again.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def packed(record: tuple[int, object] | BadRecord) -> PackedRecord:
 
 
 class CachedSource:
-    """Source that caches the latest records of another source, at most `cache_bytes` of them.
+    """Source that caches the latest records of another source, in at most `cache_bytes` bytes.
 
-    Only the iterator of the latest `read` may be used.
+    Use only the iterator of the latest `read`: calling `read` invalidates earlier iterators.
     """
 
     def __init__(self, source: Source, cache_bytes: int = CACHE_BYTES) -> None:
@@ -44,7 +44,7 @@ class CachedSource:
         self._cache_bytes = cache_bytes
         self._cached: deque[PackedRecord] = deque()
         self._cached_from: int | None = None
-        """The cache holds all records from this time to the last read one; None before `read`."""
+        """The cache holds all records from this time to the last one read; None before `read`."""
         self._upcoming: Iterator[tuple[int, object] | BadRecord] = iter(())
         """The records of the other source that are still unread."""
         self.bytes = 0
@@ -55,10 +55,10 @@ class CachedSource:
         return self._source.name
 
     def read(self, start: int) -> Iterator[PackedRecord]:
-        """Yield records with time >= `start`. Iterators of earlier calls must not be used any more.
+        """Yield records with time >= `start`.
 
-        Precondition: the records below `start` have been read, or `start` is below the cache.
-        Raises PayloadError at a record that cannot be encoded.
+        Precondition, except in the first call: all records below `start` have been read, or
+        `start` is below the cache. Raises PayloadError at a record that cannot be encoded.
         """
         if self._cached_from is None or start < self._cached_from:
             self._cached.clear()

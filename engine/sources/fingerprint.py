@@ -4,8 +4,8 @@ A file may grow, or be corrected, between two calls of a command. The records th
 must not change, because state and outputs depend on them. So with each committed snapshot a front
 stores an `InputFingerprint`: a time, and a checksum over all records below it. At the next start
 `VerifiedSource` reads these records again, as it has to count them anyway, and compares them with
-the fingerprint. The checksum covers parsed records, so compression, line ends and blanks do not
-matter.
+the fingerprint. The checksum covers parsed records, so a change of compression, line ends or blank
+lines does not matter.
 
     >>> from driftline.engine.sources.memory import ListSource
     >>> source = VerifiedSource(ListSource(["a", "b"]))
@@ -22,11 +22,11 @@ matter.
     driftline.engine.errors.StateMismatch: memory: of the first 2 records, ...
 
 A file may end in a line without a newline, which counts as a record. Its writer may complete the
-line later. If the line was the last record used, and the run resumes from a snapshot that contains
-it, the run continues after the line and logs a warning. The outputs contain the record as it was
-used.
+line later. Suppose that the line was the last record used. If the run resumes from a snapshot that
+contains this record, it continues after the line and logs a warning; outputs keep the record as it
+was. Otherwise the run fails.
 
-Invariant: an older `InputFingerprint` of a run is valid, too; it only covers fewer records.
+An older `InputFingerprint` of a run stays valid; it only covers fewer records.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ SHOWN_CHARS = 80
 """Maximum number of characters of a line in a message."""
 
 Record = tuple[int, object] | BadRecord
+"""(time, payload), or a record that cannot be read."""
 
 
 class InputFingerprint(Struct, frozen=True):
@@ -67,15 +68,15 @@ class InputFingerprint(Struct, frozen=True):
     checksum: int = 0
     """Checksum over these records, in order."""
     incomplete_line: tuple[int, int, bytes] | None = None
-    """If the last record is a line without a newline: (checksum over the records before it, offset
-    of the line in its file, the line)."""
+    """If the last record is a line without a newline: (checksum over all earlier records, offset of
+    the line in its file, the line)."""
 
 
 EMPTY_FINGERPRINT = InputFingerprint()
 
 
 class StoreFingerprint(DurableJob, frozen=True):
-    """Job: durably store the fingerprint of what a front has used of its input. Result: None."""
+    """Job: durably store the fingerprint of the records that a front has used. Result: None."""
 
     what: ClassVar[str] = "store which records of its input were used"
 
@@ -87,11 +88,16 @@ class GrowingSource(Protocol):
     """Source of files, whose last line may be completed later."""
 
     def incomplete_line(self) -> tuple[int, bytes] | None:
-        """Return (offset, text) of the last line if it is a record without a newline at its end."""
+        """Return (offset, text) of the last line if it is a record without a newline at its end.
+
+        Precondition: the latest `read` has ended.
+        """
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
-        """Return the line at this offset in the file of a record, or about the first `size` bytes
-        of the line."""
+        """Return the line at an offset of the file with the record `time`.
+
+        Of a longer line, return at least the first `size` bytes.
+        """
 
     def describe_place(self, time: int) -> str:
         """Return where a record is, for messages."""
@@ -107,17 +113,17 @@ class VerifiedSource:
     def __init__(self, source: Source, used: InputFingerprint = EMPTY_FINGERPRINT) -> None:
         self._source = source
         self._expected = used
-        """The fingerprint that each read is compared with."""
+        """The fingerprint with which each `read` compares the records."""
         self._forgotten = 0, 0
-        """(time of the last one, checksum) of the records before those in `_times`."""
+        """(time of the last one, checksum) of all earlier records, which are not in `_times`."""
         self._last_incomplete: tuple[int, tuple[int, int, bytes]] | None = None
         """(time, `InputFingerprint.incomplete_line`) of the last record, if its line is incomplete;
         None before all records are read."""
         self._warned = False
         self._times = array("q")
-        """Times of the records that `read` yielded, except those below a fingerprint's time."""
+        """Times of the yielded records, except those below the latest fingerprint's `until`."""
         self._checksums = array("q")
-        """For each of these records: the checksum over all records up to it."""
+        """For each record in `_times`: the checksum over all records up to this one."""
 
     @property
     def name(self) -> str:
@@ -130,8 +136,10 @@ class VerifiedSource:
         return self._source.identity()
 
     def check(self, start: int = INFINITY) -> None:
-        """Compare the used records with the fingerprint. `start`: the time from which the run will
-        read. Raises StateMismatch if a used record has changed, and the errors of `read`.
+        """Read the used records, and compare them with the fingerprint.
+
+        `start`: the time from which the run will read. Raises StateMismatch if a used record has
+        changed, and the errors of `Source.read`.
         """
         if self._expected.until:
             next(self._read(self._expected.until, start), None)
@@ -142,7 +150,7 @@ class VerifiedSource:
 
     def _read(self, start: int, resume: int) -> Iterator[Record]:
         """Yield all records with time >= `start`; the run processes those from `resume` on."""
-        used = self._expected
+        expected = self._expected
         checksum = checksum_before = last = 0
         self._last_incomplete = None
         self._forgotten, self._times, self._checksums = (0, 0), array("q"), array("q")
@@ -152,9 +160,9 @@ class VerifiedSource:
                 if time >= start:
                     yield record
                 continue  # no run can have used this record
-            if time > used.last and used.until:
-                self._compare(used, last, checksum_before, checksum, time, resume)
-                used = EMPTY_FINGERPRINT
+            if time > expected.last and expected.until:
+                self._compare(expected, last, checksum_before, checksum, time, resume)
+                expected = EMPTY_FINGERPRINT
             checksum_before, checksum = checksum, crc32(_content(record), checksum)
             last = time
             if time < start:
@@ -163,14 +171,16 @@ class VerifiedSource:
             self._times.append(time)
             self._checksums.append(checksum)
             yield record
-        if used.until:
-            self._compare(used, last, checksum_before, checksum, INFINITY, resume)
+        if expected.until:
+            self._compare(expected, last, checksum_before, checksum, INFINITY, resume)
         if isinstance(self._source, GrowingSource) and (line := self._source.incomplete_line()):
             self._last_incomplete = last, (checksum_before, *line)
 
     def fingerprint_until(self, until: int) -> InputFingerprint:
-        """Return the fingerprint of all records below a time. Preconditions: all these records were
-        read, and `until` does not decrease between calls."""
+        """Return the fingerprint of all records below a time.
+
+        Preconditions: all these records were read, and `until` does not decrease between calls.
+        """
         count = bisect_left(self._times, until)
         if count:
             self._forgotten = self._times[count - 1], self._checksums[count - 1]
@@ -190,57 +200,59 @@ class VerifiedSource:
 
     def _compare(
         self,
-        used: InputFingerprint,
+        expected: InputFingerprint,
         last: int,
         checksum_before: int,
         checksum: int,
         next_time: int,
         resume: int,
     ) -> None:
-        """Compare the records up to time `last` with the fingerprint `used`.
+        """Compare the records up to time `last` with the fingerprint `expected`.
 
-        `checksum`, `checksum_before`: the checksums over these records, and over all but the last;
-        `next_time`: the time of the next record, or INFINITY; `resume`: as in `_read`. Raises
+        `checksum`: the checksum over these records; `checksum_before`: over all but the last;
+        `next_time`: the time of the next record, or INFINITY; `resume`: see `_read`. Raises
         StateMismatch.
         """
-        if last != used.last:
+        if last != expected.last:
             problem = (
-                f"it has only {counted(last, 'record')} now, but this run has used {used.last}: "
-                "records were removed, or an --input option is missing"
+                f"it has only {counted(last, 'record')} now, but this run has used "
+                f"{expected.last}: records were removed, or an --input option is missing"
             )
-        elif checksum != used.checksum and (completed := self._completed(used, checksum_before)):
+        elif checksum != expected.checksum and (
+            completed := self._completed(expected, checksum_before)
+        ):
             if resume > last:
                 self._warn(completed)
                 return
             problem = f"{completed}, but no snapshot contains this record"
-        elif checksum != used.checksum:
+        elif checksum != expected.checksum:
             problem = f"of the first {last} records, which this run has used, some have changed"
-        elif next_time < used.until:
+        elif next_time < expected.until:
             problem = (
                 f"this run has read the input to its end, record {last}, and has delivered outputs "
-                f"up to record {used.until - 1}. Records are ordered by their number: record "
+                f"up to record {expected.until - 1}. Records are ordered by their number: record "
                 f"{next_time}, which was appended since, would come before these outputs"
             )
         else:
             return
         raise StateMismatch(f"{self.name}: {problem}. {INPUT_CHANGED_HINT}")
 
-    def _completed(self, used: InputFingerprint, checksum_before: int) -> str:
+    def _completed(self, expected: InputFingerprint, checksum_before: int) -> str:
         """Describe how the line of the last used record was completed; "" if it was not."""
         if (
-            used.incomplete_line is None
-            or used.incomplete_line[0] != checksum_before
+            expected.incomplete_line is None
+            or expected.incomplete_line[0] != checksum_before
             or not isinstance(self._source, GrowingSource)
         ):
             return ""
-        _, offset, used_line = used.incomplete_line
-        current_line = self._source.line_at(used.last, offset, len(used_line) + SHOWN_CHARS)
+        _, offset, used_line = expected.incomplete_line
+        current_line = self._source.line_at(expected.last, offset, len(used_line) + SHOWN_CHARS)
         if not current_line.startswith(used_line):
             return ""
         before, after = (line.decode(errors="replace") for line in (used_line, current_line))
         return (
-            f"{self._source.describe_place(used.last)} was a line without a newline when this run "
-            f"used it, {_end(before)}, and has been completed since: {_end(after)}"
+            f"{self._source.describe_place(expected.last)} was a line without a newline when this "
+            f"run used it, {_end(before)}, and has been completed since: {_end(after)}"
         )
 
     def _warn(self, completed: str) -> None:

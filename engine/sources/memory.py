@@ -17,9 +17,9 @@ from driftline.engine.wire.codec import pack
 
 
 class ListSource:
-    """The records of a sequence at the times `first`, `first` + 1, ...
+    """Source of the records of a sequence, at the times `first`, `first` + 1, ...
 
-    Precondition: a BadRecord in the sequence has the time of its position. `name`: the source's
+    Precondition: the time of a BadRecord in the sequence fits its position. `name`: the source's
     name in errors.
     """
 
@@ -37,11 +37,11 @@ class ListSource:
             yield record if isinstance(record, BadRecord) else (self._first + i, record)
 
     def progress(self) -> tuple[int, int] | None:
-        """Return None: there are no bytes."""
+        """Return None: records in memory have no size in bytes."""
         return None
 
     def identity(self) -> str:
-        """Return a hash of the records; costs encoding all of them."""
+        """Return a text with a hash of the records. Cost: encodes all records."""
         content = hashlib.sha256()
         for record in self._records:
             content.update(pack(astuple(record) if isinstance(record, BadRecord) else record))
@@ -49,15 +49,17 @@ class ListSource:
 
 
 ID_STRIDE = 2**40
-"""Increase of an integer id per round; larger ids are not repeated. Enough for 2**22 rounds."""
+"""Increase of an integer id per round. In later rounds, an id that is negative or not smaller than
+this becomes a bad record. Ids fit into 64 bits for 2**22 rounds."""
 
 
 class Repeated:
     """Source that repeats another source's records, round after round, up to time `documents`.
 
     Precondition: the source's times are 1, 2, ... The times continue from round to round. Ids stay
-    unique and of their type: in round k > 1 a text ends with `~k`, and a number is larger by
-    (k - 1) * 2**40. Bad records are repeated, too, and count as documents.
+    unique and keep their type: in round k > 1, `~k` is appended to an id that is a str, and
+    (k - 1) * 2**40 is added to one that is an int. Bad records are repeated, too, and count as
+    documents.
     """
 
     def __init__(self, source: Source, documents: int) -> None:
@@ -67,7 +69,7 @@ class Repeated:
         self._period: int | None = None  # the source's last time; None until a round is complete
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """Yield all records with time >= `start`. The first call reads a round to count it."""
+        """Yield all records with time >= `start`. The first call counts the records of a round."""
         start = max(1, start)
         if self._period is None:
             last = 0
@@ -94,7 +96,7 @@ class Repeated:
     def _copy(
         self, record: tuple[int, object] | BadRecord, completed_rounds: int, time: int
     ) -> tuple[int, object] | BadRecord:
-        """Return a record of a later round, with its new time."""
+        """Return the copy of a record in a round, with its new time and id."""
         if isinstance(record, BadRecord):
             return replace(record, time=time)
         _, document = record

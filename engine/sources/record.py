@@ -1,8 +1,8 @@
-"""Documents of a flow from rows of a file: ids, text, sections.
+"""Conversion of rows of a file into the documents of a flow, and checks of records.
 
-Whatever the format of the file, a document is a dict with an "id" that is a str or an int, and its
-values are as after a shuffle (`engine.wire.codec`): a user function must not see lists on one node
-and tuples on another.
+Whatever the format of the file, a document is a dict with an "id" that is a str or an int. Its
+values have the types that they have after a shuffle (`engine.wire.codec`): a user function must not
+see lists on one node and tuples on another.
 
     >>> [*Shape().documents(5, {"text": "to be"})]
     [{'text': 'to be', 'id': 5}]
@@ -41,8 +41,8 @@ class Malformed(Exception):
     """Error for an invalid row, raised or yielded. File sources convert it to a `BadRecord`."""
 
     def __init__(self, reason: str, text: str, raw: str | None = None) -> None:
-        """`text`: the row for messages; `raw`: the whole row, if it differs from the text. A long
-        text is truncated."""
+        """`text`: the row for messages; `raw`: the whole row, if it differs from `text`. Both are
+        truncated if they are long."""
         super().__init__(reason)
         self.reason = reason
         self.text = text[:TEXT_CHARS]
@@ -54,7 +54,7 @@ class Malformed(Exception):
 
 
 def truncate_raw(raw: str) -> str:
-    """Truncate a long bad record, and add a remark."""
+    """Return the text of a bad record; if it is too long, truncate it and append a remark."""
     if len(raw) <= RAW_CHARS:
         return raw
     remark = f" [truncated: the record has {len(raw)} characters]"
@@ -62,16 +62,17 @@ def truncate_raw(raw: str) -> str:
 
 
 Row = dict[str, object] | Malformed
+"""A valid row or document, or the error for an invalid one."""
 
 
 class Shape(Struct, frozen=True):
     """Options for parsing a file into rows, and rows into documents.
 
-    `id_field`: the field with the id; None: "id", else "url", else the row's number. `text_field`:
-    the field to copy to "text", if any. `sections`: each section of the text becomes a document.
-    `encoding`: the encoding of a file that is not XML; Python's main name replaces an alias.
-    `delimiter`: the character between two values of a `.csv` file. Raises ValueError for an unknown
-    encoding or an invalid delimiter.
+    `id_field`: the field with the id; None: the field "id", or else "url", or else the row's
+    number. `text_field`: the field to copy to "text", if any. `sections`: whether each section of
+    the text becomes a document. `encoding`: the encoding of a file that is not XML; an alias is
+    replaced with Python's main name. `delimiter`: the character between two values of a `.csv`
+    file. Raises ValueError for an unknown encoding or an invalid delimiter.
     """
 
     id_field: str | None = None
@@ -167,10 +168,10 @@ def _names(row: dict[str, object]) -> str:
 
 
 def validate_payload(payload: object) -> object:
-    """Return a record with the types that a user function receives. Raises PayloadError if the
-    record is invalid.
+    """Return a record with the types that a user function receives.
 
-    A record is invalid if it exceeds the limits of a record, or if a value in it cannot be encoded.
+    Raises PayloadError if the record is too large or nested too deeply, or if a value in it cannot
+    be encoded.
     """
     data = pack_rows([payload])
     if reason := why_invalid_record(payload, len(data)):
@@ -182,7 +183,7 @@ def validate_payload(payload: object) -> object:
 
 
 def validate_record(time: int, payload: object, file: str) -> tuple[int, object] | BadRecord:
-    """Return (time, valid payload), or a bad record. `file`: the record's file, for errors."""
+    """Return (time, validated payload), or a bad record. `file`: name of the input, for errors."""
     try:
         return time, validate_payload(payload)
     except PayloadError as error:
@@ -204,12 +205,15 @@ def _malformed(reason: str, row: object) -> Malformed:
 
 
 def _abbreviate(row: object) -> str:
-    """Return a short text of the row, for messages, in characters that can be stored."""
+    """Return a short repr of the row, for messages; all its characters can be encoded."""
     return safe_repr(_REPR.repr, row)
 
 
 def _sections(page: dict[str, object]) -> Iterator[dict[str, object]]:
-    """Yield a document per section that has words; `#n` in its id is MediaWiki's `section=n`."""
+    """Yield a document per section that has words.
+
+    The id is the page's id and `#n`, where n is the section's number in MediaWiki (`section=n`).
+    """
     from driftline.engine.sources.wikitext import clean, sections  # rarely used; slow to import
 
     text = _field(page, "text")

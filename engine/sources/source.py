@@ -2,17 +2,16 @@
 
 A source yields numbered records. The number is the record's *time*: it becomes the first part of
 the labels of all elements made from the record, so it has to be the same in every run. A record
-that cannot be read therefore keeps its number, and becomes a `BadRecord`. The reader decides
-whether a bad record ends the run (`strict`) or is counted and skipped (`lenient`). An input that
-breaks off (a truncated archive, for example) ends with a BadRecord that always ends the run, since
-the numbers of later records are unknown.
+that cannot be read therefore keeps its number, and becomes a `BadRecord`. The caller of `read`
+decides whether a bad record ends the run (`strict`), or is passed on to be counted and skipped
+(`lenient`). If an input breaks off, like a truncated archive, the numbers of later records are
+unknown. Then the last record is a BadRecord that always ends the run (`BadRecord.ends_input`).
 
     >>> from driftline.engine.sources.memory import ListSource
     >>> list(ListSource(["a", "b", "c"]).read(2))
     [(2, 'b'), (3, 'c')]
 
-A *live* source assigns each record its time once, on arrival, and can replay it with that time
-until `trim` removes it.
+A *live* source receives records while the flow runs (`RetainedSource`).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class BadRecord(Struct, frozen=True):
     time: int
     """The record's number."""
     file: str
-    """The file's name, for errors."""
+    """Name of the file or the source, for errors."""
     reason: str
     """Why it cannot be read."""
     text: str
@@ -50,7 +49,7 @@ class BadRecord(Struct, frozen=True):
         return InputError(self.file, self.time, self.reason)
 
     def as_line(self) -> str:
-        """Return the record as a line of a file of dead letters, without the line's end.
+        """Return the record as a line of JSON for a file of bad records, without a newline.
 
         The line contains none of the characters at which Unicode ends a line.
         """
@@ -76,7 +75,7 @@ def _line(fields: dict[str, object]) -> str:
 
 
 def time_of(record: tuple[int, object] | BadRecord) -> int:
-    """Return the number of a record."""
+    """Return the time of a record."""
     return record.time if isinstance(record, BadRecord) else record[0]
 
 
@@ -95,7 +94,7 @@ class Source(Protocol):
         May be called any number of times, also with an earlier time after a failure.
 
         Args:
-            start: The smallest time to yield; no record needs to have exactly that time.
+            start: The smallest time to yield. There may be no record with exactly this time.
 
         Yields:
             (time, record) with increasing times, where the record has types of the wire format; a
@@ -108,15 +107,15 @@ class Source(Protocol):
         ...
 
     def progress(self) -> tuple[int, int] | None:
-        """Return (bytes that the latest `read` consumed, total bytes); None if unknown."""
+        """Return (bytes that the latest `read` has consumed, total bytes); None if unknown."""
         ...
 
     def identity(self) -> str:
-        """Return a text that is equal for equal inputs: a state directory belongs to one identity.
+        """Return a text that identifies the input; a state directory belongs to one identity.
 
         The text should not contain the location of the input, which may change. The identity of a
-        file does not depend on its records: `VerifiedSource` compares the records that a run has
-        used, and the other records may change.
+        file does not depend on its records, since records that no run has used may change.
+        `VerifiedSource` checks the records that a run has used.
         """
         ...
 
@@ -140,10 +139,10 @@ def lenient(
 
 
 class RetainedSource:
-    """Base of sources whose records arrive while the flow runs.
+    """Base of live sources, whose records arrive while the flow runs.
 
-    Such a source assigns a record its time once, on arrival, and can replay the record with that
-    time until `trim` removes it.
+    A live source assigns a record its time once, on arrival. It can replay the record with this
+    time until `trim` removes the record.
     """
 
     name = "live"
@@ -166,18 +165,19 @@ class RetainedSource:
         raise NotImplementedError
 
     def advance_to(self, time: int) -> int:
-        """Stop assigning times below this one, since other sources have sent records up to it.
+        """Assign no times below `time` from now on. Return the smallest time that may still follow.
 
-        Otherwise an idle source would block the frontier for the others. Return the smallest time
-        that may still follow.
+        If no record arrives, the front calls this once other sources have sent records up to
+        `time`. Otherwise an idle source would hold back the frontier.
         """
         raise NotImplementedError
 
     def stop(self) -> int:
         """Accept no more records in this process. Return a time above all accepted ones.
 
-        The time is finite even if the source has ended: other sources may have to pass this time
-        before the front has room to read the remaining records of this source.
+        The time is finite even if the source has ended. If the front's window of records in flight
+        is full, other sources have to pass this time before the front can read the remaining
+        records.
         """
         raise NotImplementedError
 
@@ -194,9 +194,9 @@ class RetainedSource:
 
 
 class QueueSource(RetainedSource):
-    """Live source of records that the same process adds.
+    """Live source of records that `put` adds in the same process.
 
-    Their times are 1, 2, ..., without those that `advance_to` skips.
+    The times of records are 1, 2, ..., without those that `advance_to` skips.
     """
 
     def __init__(self, name: str = "queue") -> None:
@@ -213,7 +213,7 @@ class QueueSource(RetainedSource):
         return time
 
     def close(self) -> None:
-        """End the source: no more records will come."""
+        """End the source: `read` ends after the records that were added."""
         self._closed = True
 
     def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:

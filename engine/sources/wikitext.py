@@ -1,15 +1,15 @@
-"""Plain text from MediaWiki markup, good enough to count and to index words; no rendering.
+"""Plain text from MediaWiki markup, good enough to count and to index words.
 
     >>> clean("The '''[[Felis|cat]]'''{{efn|a pet}} eats [[mice]].<ref>Own work</ref>")
     'The cat eats mice.'
     >>> [heading for heading, _ in sections("A cat.\\n== Food ==\\nMice.")]
     ['', 'Food']
 
-Independent of the language: files, categories and links to other wikis are recognised by their form
+It works for all languages: it recognises files, categories and links to other wikis by their form
 (a colon, a file ending, alone on a line), not by the names of namespaces.
 
-Cost: each pass is linear in the text, even for unclosed or malicious markup. To ensure this, no
-regular expression scans text twice: quantifiers are bounded, possessive, or end at the character at
+Cost: each pass is linear in the text, even for unclosed or malicious markup, because no regular
+expression scans text twice. Each quantifier is bounded, is possessive, or stops at the character at
 which the next match starts.
 """
 
@@ -47,7 +47,7 @@ _LINK_DEPTH_MAX = 8
 
 
 def sections(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (heading, wikitext) of each section; the heading of text before the first one is ""."""
+    """Yield (heading, wikitext) of each section. Text before the first heading has heading ""."""
     heading = ""
     body: list[str] = []
     for line in _without_comments(text).split("\n"):
@@ -165,7 +165,7 @@ def _without_braces(text: str) -> str:
 
 
 def _with_link_labels(text: str) -> str:
-    """Replace each [[link]] by the text that a reader sees."""
+    """Replace each [[link]] with the text that a reader sees."""
     parts: list[list[str]] = [[]]  # pieces of the text so far, and of each link that is open
     link_starts: list[int] = []
     end = 0
@@ -193,8 +193,9 @@ def _label(link: str, is_alone: bool) -> str:
         return label or target[1:]
     prefix, colon, page = target.partition(":")
     if prefix and colon:
-        # Namespaces and other wikis, but not titles such as "2001: A Space Odyssey".
-        is_title = page.startswith(" ") or pipe
-        if is_alone or not is_title or _MEDIA.search(target):
+        # Drop files, and links that are alone on their line, such as categories. Keep another link
+        # only if it has a label or is a title, such as "2001: A Space Odyssey".
+        is_prose = page.startswith(" ") or pipe
+        if is_alone or not is_prose or _MEDIA.search(target):
             return ""
     return label or target.lstrip("#")

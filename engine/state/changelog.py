@@ -4,9 +4,10 @@ A *chunk* is (operator, state, rows) in the wire format; a *segment* is a concat
 A row is ``(key, slot, value)``, or ``(key, slot)`` for a removed slot, or ``(key,)`` for a cleared
 state.
 
-The changes of a large batch are encoded to a chunk at once, while they are in the CPU caches. The
-changes of small batches stay rows until a snapshot, or until there are many. For a state that every
-change overwrites, only the last row of each key is stored.
+The changes of a large batch are usually encoded as a chunk at once, while they are in the CPU
+caches (`Changelog.encode_batch`). Other changes stay rows until a snapshot, or until there are many
+rows. If every change overwrites a state (`State.overwrites`), only the last row of each key is
+stored.
 
 Invariant: the rows of a key and state are in the order in which their changes became final.
 """
@@ -22,15 +23,16 @@ from driftline.engine.state.values import pack_row
 from driftline.engine.wire.codec import Columns, encode_columns, encode_rows
 
 Row = tuple[object, ...]
+"""One change, as described above; keys and slots are in their exact form (`exact_key`)."""
 
 CHUNK_CHANGES_MIN = 16
 """A batch with at least this many changes gets its own chunk."""
 
 EARLY_ROWS_MIN = 4096
-"""`encode_early` encodes rows of a state that has at least this many."""
+"""`encode_early` encodes rows only of states with at least this many rows."""
 
 CHUNK_ROWS_MAX = 256
-"""Maximum number of rows in a chunk that `take` encodes, which takes about 0.1 ms."""
+"""Maximum number of rows in a chunk that `take` encodes: about 0.1 ms of work."""
 
 _key_of = attrgetter("key")
 
@@ -40,16 +42,16 @@ class Changelog:
 
     def __init__(self, operator: str, declared: Sequence[State]) -> None:
         self.operator = operator
-        self._columnar = len(declared) == 1 and not declared[0].overwrites
-        """Whether the changes of a large batch become a chunk: only if there is one state, and not
-        every change overwrites it."""
+        self._encodes_batches = len(declared) == 1 and not declared[0].overwrites
+        """Whether the changes of a large batch may become a chunk: only if the operator has one
+        state, of a type that changes do not overwrite."""
         self._chunks: list[bytes] = []
         self.bytes = 0
         """Size of the encoded changes, in bytes."""
         self._rows: dict[str, list[Row]] = {}
-        """State -> rows that are later than all chunks."""
+        """State whose changes do not overwrite it -> rows, which are later than all chunks."""
         self._latest: dict[str, dict[object, Row]] = {}
-        """State that every change overwrites -> key -> last row."""
+        """State whose changes overwrite it -> key -> last row."""
         for state in declared:
             if state.overwrites:
                 self._latest[state.name] = {}
@@ -79,10 +81,11 @@ class Changelog:
     def encode_batch(self, changes: Sequence[Change]) -> bytes | None:
         """Encode the changes of one batch as a chunk.
 
-        Return None if the batch has fewer than `CHUNK_CHANGES_MIN` changes or contains a removal,
-        if the operator has several states, or if every change overwrites its state.
+        Return None if the batch has fewer than `CHUNK_CHANGES_MIN` changes or contains a removal.
+        Return None, too, if the operator has several states, or if every change overwrites its
+        state.
         """
-        if not self._columnar or len(changes) < CHUNK_CHANGES_MIN:
+        if not self._encodes_batches or len(changes) < CHUNK_CHANGES_MIN:
             return None
         states, slots, _, news = zip(*changes, strict=True)
         if type(MISSING) in set(map(type, news)):
@@ -99,7 +102,10 @@ class Changelog:
         self._append(chunk)
 
     def encode_early(self, limit: int) -> bool:
-        """Encode the first `limit` rows of each state with many. Return whether there was one."""
+        """Encode the first `limit` rows of each state with at least `EARLY_ROWS_MIN` rows.
+
+        Return whether there was such a state.
+        """
         encoded_any = False
         for name, rows in self._rows.items():
             if len(rows) >= EARLY_ROWS_MIN:
@@ -115,13 +121,13 @@ class Changelog:
         unencoded += [(name, iter(rows.values())) for name, rows in self._latest.items()]
         self._rows = {name: [] for name in self._rows}
         self._latest = {name: {} for name in self._latest}
-        return self._next_chunk(chunks, unencoded)
+        return self._encode_lazily(chunks, unencoded)
 
     def _append(self, chunk: bytes) -> None:
         self._chunks.append(chunk)
         self.bytes += len(chunk)
 
-    def _next_chunk(
+    def _encode_lazily(
         self, chunks: list[bytes], unencoded: Iterable[tuple[str, Iterator[Row]]]
     ) -> Iterator[bytes]:
         if chunks:
@@ -140,5 +146,6 @@ def encode_chunk(operator: str, state: str, rows: Sequence[Row]) -> bytes:
 
 
 def _packed(operator: str, state: str, columns: Columns) -> bytes:
-    # The list leaves room for one more level of nesting: see `engine.wire.codec.pack_nested`.
+    # The enclosing list, whose byte is dropped, leaves room for one more level of nesting: see
+    # `engine.wire.codec.pack_nested`.
     return pack_row([(operator, state, columns)])[1:]

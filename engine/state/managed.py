@@ -1,17 +1,18 @@
 """Managed state of keyed operators, in types whose changes can be undone.
 
 A user declares a state once. The user function receives the state of the current key as an
-argument of the same class. The type of the values is in the declaration,
-``MapState[str, int]("postings")``, or in the annotation of the argument: ``MapState("postings")``.
+argument of the same class. The user may give the type of the values in the declaration,
+``MapState[str, int]("postings")``. With ``MapState("postings")``, the annotation of the argument
+gives the type.
 
 Every mutation appends its changes ``(state, slot, old, new)`` to the undo log of the operator:
 usually one, in O(1). Read backwards, the changes undo an element that was applied too early. Read
-forwards, once the element is final, they are exactly the rows that a snapshot writes. So neither a
-roll-back nor a snapshot copies a state.
+forwards, once the element is final, they become rows of a snapshot (`engine.state.changelog`). So
+neither an undo nor a snapshot copies a state.
 
 Immutable values (None, bool, int, float, str, bytes and tuples of these) are stored as they are. An
-in-place change of a list or a dict would bypass the undo log. So once an operator stores one, its
-states are *serialised* (`engine.state.table`): they store such values as bytes.
+in-place change of a list or a dict would bypass the undo log. So once an operator stores a mutable
+value, its states are *serialised* (`engine.state.table`): they store mutable values as bytes.
 
     >>> undo_log: list[Change] = []
     >>> total = ReducingState("total", lambda a, b: a + b).for_key("key", undo_log)
@@ -37,7 +38,7 @@ V = TypeVar("V")
 D = TypeVar("D")
 
 
-class _Mark:
+class _Sentinel:
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
@@ -47,23 +48,27 @@ class _Mark:
         return self.name
 
 
-MISSING: Final = _Mark("MISSING")
+MISSING: Final = _Sentinel("MISSING")
 """As an old value: the slot did not exist. As a new value: the change removes the slot."""
 
-ALL: Final = _Mark("ALL")
-"""Slot for the whole state, in the changes of `clear`."""
+ALL: Final = _Sentinel("ALL")
+"""Slot that stands for the whole state, in the changes of `clear`."""
 
 
 class ExpiringName(str):
-    """Name of a state with a time to live, `ttl`, in microseconds. All keys share the object."""
+    """Name of a state with a time to live; the states of all keys share this object."""
 
     __slots__ = ("ttl",)
 
     ttl: int
+    """Time to live, in microseconds."""
 
 
 def _named(name: str, ttl: Duration | None) -> str:
-    """Return the name of a declared state, with its time to live. Raises FlowError."""
+    """Return the name of a declared state: an ExpiringName if it has a time to live.
+
+    Raises FlowError if `ttl` is not a valid duration.
+    """
     if ttl is None:
         return name
     expiring = ExpiringName(name)
@@ -99,7 +104,10 @@ class State:
         raise NotImplementedError
 
     def assign(self, slot: object, value: object) -> None:
-        """Set a slot without logging a change, for an undo or a restore; MISSING removes it."""
+        """Set a slot without logging a change, for an undo or a restore.
+
+        `slot`: ALL for the whole state; `value`: MISSING removes the slot.
+        """
         raise NotImplementedError
 
     def slots(self) -> Iterator[tuple[object, object]]:
@@ -165,7 +173,7 @@ class ValueState(State, Generic[V]):
 
 
 class ReducingState(ValueState[V]):
-    """One value for each key, and a function that adds to it.
+    """One value for each key, and a function that combines it with an added value.
 
     Args:
         name: Name of the state; unique within an operator.
@@ -249,7 +257,7 @@ class ListState(State, Generic[V]):
         self._replace(new)
 
     def _replace(self, new: list[V]) -> None:
-        """Replace the list by a list that is not longer; log a change for each different item."""
+        """Replace the list with one that is not longer; log a change for each different item."""
         old, changes = self.data, self.undo_log
         for index, value in enumerate(new):
             if value is not old[index]:
@@ -345,7 +353,7 @@ class MapState(dict[K, V], State):
         return _dict_contains(self, key if type(key) in EXACT else exact_key(key))
 
     def __setitem__(self, key: K, value: V) -> None:
-        # One look-up for a new key: hot path of the whole system.
+        # Hot path of the whole system: a new key costs one look-up.
         if type(key) not in EXACT:
             key = cast(K, exact_key(key))
         before = len(self)
@@ -417,7 +425,7 @@ class MapState(dict[K, V], State):
         """Return the value of a key, or the default if there is none."""
         return _dict_get(self, key if type(key) in EXACT else cast(K, exact_key(key)), default)
 
-    # The mutating methods below only use the methods above, which log the changes.
+    # The mutating methods below change the dict only through the methods above, which log changes.
     @overload
     def pop(self, key: K, /) -> V: ...
     @overload
@@ -505,7 +513,11 @@ def undo(changes: Sequence[Change]) -> None:
 
 
 def show_as(cls: type, declared: type[State]) -> None:
-    """Rename a class after the declared one, since its name occurs in errors, even in outputs."""
+    """Give a class and its methods the names of the declared class.
+
+    Errors contain these names, and dead letters contain errors: so they must not depend on whether
+    the states are plain or serialised.
+    """
     cls.__name__ = cls.__qualname__ = declared.__name__
     for name, member in vars(cls).items():
         if callable(member) and hasattr(member, "__qualname__"):

@@ -1,9 +1,9 @@
 """States of the reference interpreter, as simple as possible.
 
-These classes behave like the states of `engine.state.managed`, but share only the form of stored
-values with those (`engine.state.values`), so that tests can compare both implementations. Each
-state is a dict, a list or a single value, and adds a function to `undo` for each change. The
-classes use neither the undo log, nor the changelog, nor serialised states.
+These classes behave like the states of `engine.state.managed`. The two implementations share only
+the form of stored values (`engine.state.values`), so that tests can compare them. Each state is a
+dict, a list or a single value, and adds a function to `Undo` for each change. The classes use
+neither the undo log, nor the changelog, nor serialised states.
 """
 
 from __future__ import annotations
@@ -35,7 +35,10 @@ class Undo(list[Callable[[], object]]):
         """(state, key of the changed item) of each change; the key is None except in a map."""
 
     def add(self, state: object, item: object, undo_change: Callable[[], object]) -> None:
-        """Add a change; `item`: the key of the changed item of a map, else None."""
+        """Add a change of a state, and the function that undoes it.
+
+        `item`: key of the changed item if the state is a map, else None.
+        """
         self.append(undo_change)
         self.changed.append((state, item))
 
@@ -50,7 +53,7 @@ _NONE = object()
 class PlainValue:
     """One value, or none."""
 
-    __class__ = property(lambda self: ValueState)  # as on nodes
+    __class__ = property(lambda self: ValueState)  # isinstance works as on nodes
 
     def __init__(self, undo: Undo) -> None:
         self._undo = undo
@@ -71,9 +74,9 @@ class PlainValue:
 
 
 class PlainReducing(PlainValue):
-    """One value, and a function that adds others to it."""
+    """One value, and a function that combines it with an added value."""
 
-    __class__ = property(lambda self: ReducingState)  # as on nodes
+    __class__ = property(lambda self: ReducingState)  # isinstance works as on nodes
 
     def __init__(self, undo: Undo, reduce: Callable[..., object]) -> None:
         super().__init__(undo)
@@ -88,7 +91,7 @@ class PlainReducing(PlainValue):
 class PlainList:
     """A list of values."""
 
-    __class__ = property(lambda self: ListState)  # as on nodes
+    __class__ = property(lambda self: ListState)  # isinstance works as on nodes
 
     def __init__(self, undo: Undo) -> None:
         self._undo = undo
@@ -140,9 +143,12 @@ class PlainList:
 
 
 class PlainMap(dict[object, object]):
-    """Packed key -> frozen value; iteration yields keys in the order of their encoding."""
+    """Map, stored as a dict from packed key to frozen value.
 
-    __class__ = property(lambda self: MapState)  # as on nodes
+    Iteration yields keys in the order of their encoding.
+    """
+
+    __class__ = property(lambda self: MapState)  # isinstance works as on nodes
 
     def __init__(self, undo: Undo) -> None:
         super().__init__()
@@ -259,7 +265,7 @@ class PlainMap(dict[object, object]):
 
 
 def is_stored(state: object, item: object) -> bool:
-    """Return whether a state has a value; of a map: whether it has the key `item`."""
+    """Return whether a state has a value; for a map, whether it has the key `item`."""
     if isinstance(state, PlainMap):
         return item in state
     if isinstance(state, PlainList):
@@ -278,7 +284,7 @@ for _class, _declared in (
 
 
 def plain_state(declared: State, undo: Undo) -> object:
-    """Return an empty state of the declared kind. Raises FlowError for an unknown kind."""
+    """Return an empty state of the declared type. Raises FlowError for an unknown type."""
     if isinstance(declared, ReducingState):
         return PlainReducing(undo, declared.reduce)
     if isinstance(declared, ValueState):

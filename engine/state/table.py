@@ -12,8 +12,8 @@ it has stored or read, the state stays the same. A value that cannot be stored i
 function stores it, so the error names the user's line.
 
 An operator starts with the states of `engine.state.managed`, which check nothing. When a batch
-first stores a mutable value, the changes of the batch are undone, the states of all keys are
-converted in place to serialised ones, and the batch is applied again (`engine.operators.keyed`).
+first stores a mutable value, the operator undoes the changes of the batch, converts the states of
+all keys in place to serialised ones, and applies the batch again (`engine.operators.keyed`).
 
 >>> table = StateTable((ValueState("last"),), [])
 >>> serialise(table)
@@ -66,7 +66,7 @@ class StateTable(dict[object, State | States]):
         self.convert: Callable[[State], None] | None = None
         """Converts new states to serialised ones; None while all stored values are immutable."""
         self.perhaps_empty: list[object] = []
-        """Keys whose states may be empty, which `reclaim` will check; new keys are among them."""
+        """Keys for `reclaim` to check, as their states may be empty. A new key is added here."""
 
     def __missing__(self, key: object) -> State | States:
         states: State | States
@@ -172,7 +172,7 @@ class SerialisedMap(MapState[K, V], Generic[K, V]):
         self.remove(key, super().__getitem__(key))
 
     def get(self, key: K, default: object = None) -> object:  # type: ignore[override]
-        return self[key] if key in self else default  # noqa: SIM401  # `get` itself
+        return self[key] if key in self else default  # noqa: SIM401  # this is `get`
 
 
 _SERIALISED: dict[type[State], type[State]] = {
@@ -187,7 +187,7 @@ for _plain, _class in _SERIALISED.items():  # errors name the type that the user
 
 
 def serialise(table: StateTable) -> None:
-    """Convert the states of all keys of a table in place, and those of new keys when added."""
+    """Convert the states of all keys of a table in place, and each state added later."""
     if table.convert is None:
         table.convert = serialise_state
         for key in table:

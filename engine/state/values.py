@@ -3,9 +3,9 @@
 A function may change its argument, store a reference to it, or change an output after returning it.
 So the engine stores a value that it needs again in a form to which no function has a reference:
 
-- *arguments*: if an argument of a batch contains a dict, all its arguments are stored as bytes and
-  decoded for each application (`freeze_arguments`, `thaw_argument`); all other values decoded from
-  the wire format are immutable;
+- *arguments*: if an argument of a batch contains a dict, all arguments of the batch are stored as
+  bytes and decoded for each application (`freeze_arguments`, `thaw_argument`); without a dict,
+  arguments are immutable, as they were decoded from the wire format;
 - *state values*: a mutable value is stored as bytes, and each `get` decodes a fresh copy (`freeze`,
   `thaw`), in which lists are lists and tuples are tuples;
 - *outputs*: an output that is needed again, or that goes to two branches, is copied
@@ -17,7 +17,7 @@ So the engine stores a value that it needs again in a form to which no function 
     >>> freeze((1, "a"))
     (1, 'a')
 
-Cost of an immutable value: a check. Of a mutable one: an encoding, and a decoding per use.
+An immutable value costs a check. A mutable one costs an encoding, and a decoding per use.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from driftline.engine.wire.codec import (
 
 
 class Frozen:
-    """Mutable value of a state as bytes. Only states and their rows contain it (`pack_row`)."""
+    """Encoded mutable value of a state. It occurs only in states and in the rows of snapshots."""
 
     __slots__ = ("data",)
 
@@ -63,8 +63,11 @@ class Frozen:
         return f"Frozen({thaw(self)!r})"
 
 
-_PLAIN = ATOMS | {tuple}
-_DATA = _PLAIN | {list, dict}
+_PLAIN_TYPES = ATOMS | {tuple}
+"""Types of immutable values that the wire format preserves."""
+
+_DATA_TYPES = _PLAIN_TYPES | {list, dict}
+"""Types of outputs that `marshal` copies; `deepcopy` copies others."""
 
 _FROZEN, _TUPLE = -3, -2
 """Codes of msgpack extensions. Codes of users start at 0, and -1 is msgpack.Timestamp."""
@@ -86,7 +89,7 @@ def is_plain(value: object) -> bool:
 
 def all_plain(values: Sequence[object]) -> bool:
     """Return whether `is_plain` is true of each value."""
-    return all_have_types(_PLAIN, values)
+    return all_have_types(_PLAIN_TYPES, values)
 
 
 # Arguments ------------------------------------------------------------------------------------
@@ -110,7 +113,10 @@ def thaw_argument(value: object) -> object:
 
 
 def canonical_argument(value: object) -> bytes:
-    """Return bytes that are equal only if the stored arguments are (see `canonical_bytes`)."""
+    """Return, for an argument in its stored form, bytes that differ where arguments differ.
+
+    See `canonical_bytes`.
+    """
     return bytes(value) if isinstance(value, Wire) else canonical_bytes(value)
 
 
@@ -118,7 +124,7 @@ def canonical_argument(value: object) -> bytes:
 
 
 class Copy(bytes):
-    """Output stored as bytes of `marshal`, which never leave this process."""
+    """Output encoded by `marshal`. These bytes never leave this process."""
 
     __slots__ = ()
 
@@ -138,9 +144,10 @@ def are_immutable(values: list[object], check_objects: bool = False) -> bool:
 
 
 def freeze_outputs(values: list[object], check_objects: bool = False) -> list[object]:
-    """Return the stored form of outputs: the same list if all are immutable, else with copies.
+    """Return the stored form of outputs: the same list if all are immutable.
 
-    `check_objects`: see `are_immutable`.
+    Otherwise the result is a new list, in which copies replace the mutable outputs. An output that
+    cannot be copied stays. `check_objects`: see `are_immutable`.
     """
     return values if are_immutable(values, check_objects) else list(map(_copy, values))
 
@@ -151,19 +158,19 @@ def thaw_output(stored: object) -> object:
 
 
 def copy_outputs(values: list[object]) -> list[object]:
-    """Copy mutable outputs for another branch: branches cannot change each other's values."""
+    """Copy mutable outputs for another branch, so that branches do not share mutable values."""
     stored = freeze_outputs(values, check_objects=True)
     return list(values) if stored is values else list(map(thaw_output, stored))
 
 
 def copy_if_mutable(value: object) -> object:
-    """Return an output itself if it is immutable, else a copy of its present value."""
+    """Return an output itself if it is immutable, else a copy as of now."""
     [stored] = freeze_outputs([value])
     return thaw_output(stored)
 
 
 def holds(kind: type, values: Iterable[object]) -> bool:
-    """Return whether a value, or an item at any level of a sequence or dict, is of this type."""
+    """Return whether one of the values, or an item at any level inside them, is of this type."""
     return any(is_a(value, kind) for level in levels_of(values, LEVELS_MAX) for value in level)
 
 
@@ -173,7 +180,7 @@ def _is_data(values: Sequence[object]) -> bool:
         kinds = set(map(type, level))
         if kinds <= ATOMS:
             return True
-        if not kinds <= _DATA:
+        if not kinds <= _DATA_TYPES:
             return False
     return False
 
@@ -188,7 +195,7 @@ def _copy(value: object) -> object:
         pass
     try:
         return deepcopy(value)
-    except BaseException as error:  # a generator, for example, which no node can send, either
+    except BaseException as error:  # for example, a generator; sending it fails, too
         reraise_interrupt(error)
         return value
 
@@ -201,10 +208,10 @@ def can_stay_unfrozen(slots: Sequence[object], values: Sequence[object]) -> bool
 
     All must be immutable and fit into a row of a snapshot. Hot path.
     """
-    if not all_have_types(_PLAIN, values):
+    if not all_have_types(_PLAIN_TYPES, values):
         return False
     try:
-        _check_fits_row([*{*slots}, *values])  # usually, few slots are different
+        _check_fits_row([*{*slots}, *values])  # the set is small: most slots are equal
     except PayloadError:
         return False
     return True
@@ -222,7 +229,7 @@ def freeze(value: object) -> object:
     """Return the form in which a state stores a value. Raises PayloadError if none exists."""
     try:
         _check_fits_row([value])
-        return value if is_plain(value) else Frozen(_encoded(value, 0))
+        return value if is_plain(value) else Frozen(_encode_value(value, 0))
     except BaseException as error:  # methods of a user's class may raise anything
         reraise_interrupt(error)
         raise PayloadError(
@@ -239,29 +246,31 @@ def thaw(value: object) -> object:
     """Return a value for a function from its stored form: a fresh copy if it is mutable."""
     if not isinstance(value, Frozen):
         return value
-    return msgpack.unpackb(value.data, use_list=True, strict_map_key=False, ext_hook=_decoded)
+    return msgpack.unpackb(value.data, use_list=True, strict_map_key=False, ext_hook=_decode_tuple)
 
 
 def pack_row(row: object) -> bytes:
-    """Encode a row with exact keys, and with values as states store them. Raises PayloadError.
+    """Encode a row of a snapshot, which may contain exact keys and frozen values.
+
+    Raises PayloadError.
 
     Thread-safe: the loop encodes a snapshot while another thread merges earlier parts.
     """
     try:
-        data: bytes = msgpack.packb(row, default=_in_row)
+        data: bytes = msgpack.packb(row, default=_encodable_in_row)
     except (TypeError, ValueError, OverflowError) as error:
         raise PayloadError(f"a value of a state cannot be stored: {error}") from None
     return data
 
 
 def decode_frozen(code: int, data: bytes) -> object:
-    """Decode an extension in a row of a snapshot (msgpack's `ext_hook`) to a `Frozen`."""
+    """Decode a frozen value in a row of a snapshot; for msgpack's `ext_hook`."""
     if code != _FROZEN:
         raise ValueError(f"unknown extension type {code}")
     return Frozen(data)
 
 
-def _in_row(value: object) -> object:
+def _encodable_in_row(value: object) -> object:
     if isinstance(value, ExactKey):
         return value.value
     if isinstance(value, Frozen):
@@ -269,18 +278,20 @@ def _in_row(value: object) -> object:
     raise TypeError(f"it is of type {type(value).__name__}")
 
 
-def _encoded(value: object, tuple_depth: int) -> bytes:
+def _encode_value(value: object, tuple_depth: int) -> bytes:
     if tuple_depth > TUPLE_DEPTH_MAX:
         raise ValueError(f"its tuples are nested more than {TUPLE_DEPTH_MAX} deep")
     # With strict_types, msgpack calls `default` for all but exact lists, dicts and atoms.
-    data: bytes = msgpack.packb(value, strict_types=True, default=partial(_as_base, tuple_depth))
+    data: bytes = msgpack.packb(
+        value, strict_types=True, default=partial(_encodable_value, tuple_depth)
+    )
     return data
 
 
-def _as_base(tuple_depth: int, value: object) -> object:
-    """Return what msgpack encodes for a tuple or an instance of a subclass (as its base)."""
+def _encodable_value(tuple_depth: int, value: object) -> object:
+    """Return what msgpack encodes in place of a tuple, or of an instance of a subclass."""
     if isinstance(value, tuple):
-        return msgpack.ExtType._make((_TUPLE, _encoded(list(value), tuple_depth + 1)))
+        return msgpack.ExtType._make((_TUPLE, _encode_value(list(value), tuple_depth + 1)))
     if isinstance(value, list):
         return list(value)
     if isinstance(value, dict):
@@ -296,7 +307,7 @@ def _as_base(tuple_depth: int, value: object) -> object:
     raise TypeError(type(value).__name__)
 
 
-def _decoded(code: int, data: bytes) -> object:
+def _decode_tuple(code: int, data: bytes) -> object:
     if code != _TUPLE:
         return msgpack.ExtType(code, data)
-    return tuple(msgpack.unpackb(data, use_list=True, strict_map_key=False, ext_hook=_decoded))
+    return tuple(msgpack.unpackb(data, use_list=True, strict_map_key=False, ext_hook=_decode_tuple))

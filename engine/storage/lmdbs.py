@@ -1,11 +1,11 @@
 """Opening of LMDB environments, and their errors.
 
 LMDB maps its file into memory: reading a page beyond the end of the file ends the process with
-SIGBUS. So `open_environment` extends a file that is shorter than its pages should be: a lost page
-is then empty, which LMDB or a checksum detects. (An undamaged file may be a little shorter, too, if
-its last pages were freed before they were written.)
+SIGBUS. So `open_environment` extends a file that is too short for the pages that LMDB has counted.
+A lost page then reads as zeros, which LMDB or a checksum detects. (An undamaged file may be a
+little too short, if its last pages were freed before they were written.)
 
-LMDB has no checksums: the rows contain their own. A damaged page may still end the process that
+LMDB has no checksums, so the rows contain their own. A damaged page may still end the process that
 reads it, so `driftline verify` and the start of a run read stores in a child process.
 """
 
@@ -31,8 +31,8 @@ DAMAGE = (
     lmdb.PageNotFoundError,
     lmdb.VersionMismatchError,
 )
-"""Errors that mean damage: a retry cannot help. After other errors of LMDB except PanicError, a
-retry may help."""
+"""Errors that mean damage: a retry cannot help. It may help after other errors of LMDB, except
+PanicError."""
 
 DATA, LOCKS = "data.mdb", "lock.mdb"
 
@@ -41,11 +41,11 @@ LOCKS_BYTES = 8192
 
 
 def reason(error: lmdb.Error | OSError) -> str:
-    """Return the reason for messages, without the function's name and the error's number."""
+    """Return the reason in an error, without the function's name and the error's number."""
     if isinstance(error, OSError):
         return error.strerror or str(error)
     text = str(error).partition(": ")[2] or str(error)
-    # LMDB also reports EIO if the disk stored only part of a page.
+    # LMDB also reports EIO if a write was incomplete because the disk is full.
     if text == os.strerror(errno.EIO):
         return f"{os.strerror(errno.ENOSPC)}, or the disk fails ({text})"
     return text
@@ -69,10 +69,10 @@ def translate_lmdb_errors(what: str, damaged: type[DriftlineError]) -> Iterator[
 
 
 def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Environment:
-    """Open the environment in a directory, which is created durably if it is missing.
+    """Open the environment in a directory; create the directory durably if it is missing.
 
-    `map_size`: address space in bytes. Raises lmdb.Error, OSError: call it within
-    `translate_lmdb_errors`.
+    `map_size`: address space in bytes. Raises lmdb.Error and OSError, so call it
+    within `translate_lmdb_errors`.
     """
     make_directory(path)
     _allocate(path / LOCKS)
@@ -105,9 +105,9 @@ def _used_bytes(env: lmdb.Environment) -> int:
 
 
 def every_row(path: Path, *names: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
-    """Yield (name of the database, key, value) of all rows of these databases, read-only.
+    """Yield (name of the database, key, value) of each row of these databases.
 
-    Raises lmdb.Error, OSError.
+    Opens the environment read-only. Raises lmdb.Error, OSError.
     """
     with lmdb.open(str(path), map_size=0, readonly=True, max_dbs=8) as env:
         if not env.info()["last_txnid"]:

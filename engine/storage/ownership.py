@@ -1,9 +1,9 @@
-"""Owners of directories: each directory of a run names its run, so a foreign one is detected.
+"""Owners of directories: each directory of a run names its run, so another run rejects it.
 
 A run's *lineage* is a random token that is created together with the registry and lives as long as
 the run's state, over any number of commands. Each start of a command is a *session*, numbered from
-1. The file ``owner`` names the lineage, the role of the directory in that run, and the last session
-that opened the directory.
+1. In each directory a file (`OWNER_FILE` in stores and logs) names the lineage, the role of the
+directory in that run, and the last session that opened the directory.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ class DirectoryOwner(Struct, frozen=True):
 
     lineage: str = ""
     role: str = ""
-    """The role of the directory: ``node-0``, ``input-1``, ``output-0``."""
+    """The role of the directory, such as ``node-0``, ``input-1`` or ``output-0``."""
     session: int = 0
 
     def supersede(self, before: DirectoryOwner | None, where: str) -> DirectoryOwner:
         """Return the owner to write into a directory that this owner opens.
 
+        This is `before` if this owner has no lineage, otherwise this owner.
         `before`: the owner in the directory; None for a new directory. `where`: the directory's
         name, for errors.
         Raises StateMismatch if the directory has another lineage or role, or a later session.
@@ -68,7 +69,10 @@ class DirectoryOwner(Struct, frozen=True):
 
     @staticmethod
     def decode(data: bytes, where: str) -> DirectoryOwner:
-        """Decode `encode`; `where`: the directory. Raises StateMismatch for anything else."""
+        """Decode the result of `encode`. Raises StateMismatch for anything else.
+
+        `where`: the directory's name, for errors.
+        """
         try:
             if crc32(data[4:]) != int.from_bytes(data[:4], "big"):
                 raise MalformedMessage("its checksum is wrong")
@@ -91,17 +95,20 @@ OWNER_FILE = "owner"
 
 
 def read_owner(file: Path, where: str) -> DirectoryOwner | None:
-    """Return the owner in a file; None without a file. `where`: the directory's name, for errors.
+    """Return the owner in a file; None if there is no file.
 
-    Raises StateMismatch if the file is damaged, OSError.
+    `where`: the directory's name, for errors.
+
+    Raises StateMismatch if the file is damaged; OSError.
     """
     return DirectoryOwner.decode(file.read_bytes(), where) if file.exists() else None
 
 
 def renew_owner(file: Path, owner: DirectoryOwner, where: str) -> None:
-    """Check the owner in a directory that is opened, and write `owner` into it.
+    """Check the owner in `file`, and replace it with `owner` (see `DirectoryOwner.supersede`).
 
-    Raises StateMismatch if the directory belongs to another run, or a later session, OSError.
+    `where`: the directory's name, for errors. Raises StateMismatch if the file names another run or
+    role, or a later session; OSError.
     """
     before = read_owner(file, where)
     after = owner.supersede(before, where)

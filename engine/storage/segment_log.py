@@ -3,22 +3,22 @@
 Input: payloads, in order. Output: the same payloads, from any segment on.
 
 The files of segments are ``segment-00000000``, ``segment-00000001``, ... A segment begins with a
-*header*: a payload in which the owner of the log summarises all earlier segments. So reading can
-begin with any segment, and the oldest segments can be removed. When a segment is full, the owner
+*header*: a payload in which the writer of the log summarises all earlier segments. So reading can
+begin with any segment, and the oldest segments can be removed. When a segment is full, the writer
 begins the next one (`roll`), in one atomic step.
 
 A frame is ``magic, checksum, length, durable`` and the payload. The checksum includes the position
 of the frame (segment number and offset), so a frame that was copied elsewhere is invalid. `durable`
 is the number of bytes of the file that were known to be durable when the frame was written. This
 distinguishes a torn end, which a crash may leave, from damage: an unreadable frame is damaged if a
-later frame proves that it was durable, and torn otherwise. (A `Frame` of the wire format is another
-thing.)
+later frame proves that it was durable, and torn otherwise. (`Frame` in `engine.wire.messages` is
+unrelated.)
 
 Invariants: after a crash the log has all synced frames, and a prefix of the others. Only the last
-segment may have a torn end, which is cut off when the log is opened. Anything else that cannot be
-read is damage, and is reported with its file and offset.
+segment may have a torn end, which opening the log cuts off. Anything else that cannot be read is
+damage: `LogDamaged` names its file and offset.
 
-One thread writes. Other threads may `read` at the same time: they see the durable frames.
+One thread writes. Other threads may `read` at the same time; they see only durable frames.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as directory:
@@ -55,7 +55,9 @@ HEAD_BYTES = _HEAD.size
 
 
 def framed(payload: bytes, number: int, offset: int, durable: int) -> bytes:
-    """Return the frame of a payload, for an offset in segment `number`; `durable`: see the module.
+    """Return the frame of a payload at an offset in segment `number`.
+
+    `durable`: see the module's docstring.
 
     >>> from io import BytesIO
     >>> frame = framed(b"payload", number=3, offset=0, durable=0)
@@ -70,8 +72,8 @@ def framed(payload: bytes, number: int, offset: int, durable: int) -> bytes:
 def payload_at(file: BinaryIO, number: int, offset: int, end: int) -> bytes | None:
     """Return the payload of the frame at `offset`; None if it is not valid.
 
-    `end`: the offset up to which the file may be read. Precondition: the position of `file` is
-    `offset`.
+    `number`: the number of the segment. `end`: the offset up to which the file may be read.
+    Precondition: the position of `file` is `offset`.
     """
     head = file.read(HEAD_BYTES) if offset + HEAD_BYTES <= end else b""
     if len(head) < HEAD_BYTES:
@@ -87,7 +89,7 @@ def payload_at(file: BinaryIO, number: int, offset: int, end: int) -> bytes | No
 def was_durable(rest: bytes, number: int, offset: int) -> bool:
     """Return whether a later frame proves that the data at an offset was durable.
 
-    `rest`: the contents of the file from that offset on.
+    `number`: the number of the segment. `rest`: the contents of its file from that offset on.
     """
     position = rest.find(_MAGIC, 1)
     while position >= 0:
@@ -109,20 +111,20 @@ SEGMENT_BYTES = 1 << 26
 """Size at which a segment is full, in bytes."""
 
 SEGMENT_FRAMES = 1 << 16
-"""A segment with this many frames is full, too: opening a log reads its last segment, at about
-10 us per frame."""
+"""A segment with this many frames is full, too. This bounds the time to open a log: it takes about
+10 us for each frame of the last segment."""
 
 ADVICE = "Restore it together with the rest of the state directory, from one copy"
 
 _NAME = re.compile(r"segment-[0-9]{8}")
-_BUFFER = 1 << 20
+_BUFFER_BYTES = 1 << 20
 
 READ_BYTES = 1 << 16
-"""Approximate number of bytes that a reader reads at a time."""
+"""Approximate number of bytes that `SegmentLog.read` reads at a time."""
 
 
 class LogDamaged(StateMismatch):
-    """A log does not contain what was written; `problem`: the message without the advice."""
+    """Data in a log is damaged or missing; `problem`: the message without the advice."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(f"{problem}. {ADVICE}")
@@ -161,7 +163,7 @@ class SegmentLog:
     def __init__(
         self, directory: Path, what: str, first_header: bytes, segment_bytes: int = SEGMENT_BYTES
     ) -> None:
-        """Open a log, or begin one with the header `first_header`. `what`: its kind, for errors."""
+        """Open a log, or begin one with `first_header`. `what`: name of its kind, for errors."""
         self.directory = directory
         self.torn = False
         """Whether a write or sync has failed: call `truncate_unsynced` before the next one."""
@@ -179,7 +181,7 @@ class SegmentLog:
             with self._translate_errors():
                 for draft in directory.glob(".segment-*"):
                     draft.unlink()
-                # The names that are read next must survive a power failure.
+                # The file names that `numbers_in` lists must survive a power failure.
                 sync_directory(directory)
                 self._numbers = numbers_in(directory)
                 if not self._numbers:
@@ -206,7 +208,7 @@ class SegmentLog:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next segment has to begin."""
+        """Whether the last segment is full: the writer should call `roll`."""
         return self._length >= self._segment_bytes or self._frames >= SEGMENT_FRAMES
 
     @property
@@ -237,8 +239,8 @@ class SegmentLog:
     def roll(self, header: bytes) -> None:
         """Begin the next segment. Precondition: all frames are durable."""
         assert self.is_synced
-        # If this fails, the file may exist. Then the owner must repeat `roll` before it appends:
-        # only the last segment may have a torn end.
+        # If this fails, the new file may exist. Then the writer must repeat `roll` before it
+        # appends: only the last segment may have a torn end.
         with self._translate_errors():
             self._begin(self.last + 1, header)
 
@@ -277,7 +279,7 @@ class SegmentLog:
         del self._numbers[0]
 
     def close(self) -> None:
-        """Close the current segment. May be called again."""
+        """Close the file of the last segment. May be called again."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
@@ -289,7 +291,7 @@ class SegmentLog:
         self._numbers.append(number)
 
     def _open(self, number: int, length: int, frames: int) -> None:
-        """Make a segment the last one. `length`: of its file; `frames`: number without header."""
+        """Make a segment the last one. `length`: its bytes; `frames`: number without the header."""
         file = os.open(path_of(self.directory, number), os.O_RDWR)
         self.close()
         self._file, self._frames, self._length = file, frames, length
@@ -304,7 +306,7 @@ class SegmentLog:
                 while position < min(end, offset + READ_BYTES):
                     payload = payload_at(file, number, position, end)
                     if payload is None:
-                        break  # raise if it is the first frame, otherwise at the next call
+                        break  # raise below if it is the first frame, otherwise in the next call
                     frames.append(StoredFrame(number, position, payload))
                     position = frames[-1].end
         except Unavailable:
@@ -337,7 +339,7 @@ class SegmentLog:
         return translate_os_errors(self._title, self.directory)
 
 
-# Reading without changing anything.
+# Read-only functions.
 
 
 def path_of(directory: Path, number: int) -> Path:
@@ -372,7 +374,7 @@ def frames_of(directory: Path, number: int) -> Iterator[StoredFrame]:
     """Yield all frames of a segment up to a torn end. Raises LogDamaged, OSError."""
     path = path_of(directory, number)
     end, offset = path.stat().st_size, 0
-    with path.open("rb", buffering=_BUFFER) as file:
+    with path.open("rb", buffering=_BUFFER_BYTES) as file:
         while (payload := payload_at(file, number, offset, end)) is not None:
             frame = StoredFrame(number, offset, payload)
             yield frame

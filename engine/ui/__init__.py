@@ -1,5 +1,4 @@
-"""User interface that commands share: options, consoles, results and pictures.
+"""User interface that the commands of several packages share: options, consoles, results, pictures.
 
-The commands of several packages share them, so that an option has one name and one help text, and
-all pictures have one style.
+So an option has one name and one help text everywhere, and all pictures have one style.
 """

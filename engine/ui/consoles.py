@@ -26,7 +26,8 @@ def wide_console() -> Console:
 
 
 def new_table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
-    """Create an empty table. `words`, `figures`: names of columns of text, and then of numbers."""
+    """Create an empty table. `words`: names of text columns; `figures`: of numeric columns, which
+    follow them."""
     table = Table(title=title, box=SIMPLE_HEAD, title_justify="left", caption_justify="left")
     for name in words:
         table.add_column(name)
@@ -36,12 +37,12 @@ def new_table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table
 
 
 def format_error_count(count: int) -> str:
-    """Format a count that should be 0: in bold red if it is not."""
+    """Format a count that should be 0 as rich markup: in bold red if it is not 0."""
     return f"[bold red]{count}[/]" if count else "0"
 
 
 def bars(console: Console, unit: str) -> Progress:
-    """Create progress bars that count `unit`; they vanish at the end."""
+    """Create progress bars, which vanish at the end. `unit`: a plural noun, such as "tasks"."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -54,7 +55,7 @@ def bars(console: Console, unit: str) -> Progress:
 
 
 def print_report(console: Console, report: Mapping[str, object]) -> None:
-    """Print a report as one line (`as_words`)."""
+    """Print a report in one line, in the format of `as_words`."""
     console.print(as_words(report), soft_wrap=True)
 
 
@@ -71,11 +72,11 @@ def _in_words(name: str, value: object) -> str:
 
 
 class ProgressView:
-    """Progress bars of inputs and a status line, as a context manager; only on a terminal."""
+    """Context manager that shows progress bars of inputs and a status line on a terminal."""
 
     def __init__(self, console: Console, names: Sequence[str]) -> None:
         self.shown = console.is_terminal
-        """Whether the view is shown, that is, whether there is a terminal."""
+        """Whether the console is a terminal. Otherwise the view shows nothing."""
         self._bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -89,7 +90,7 @@ class ProgressView:
             for name in names
         ]
         self._line = Text()  # wraps in a narrow terminal
-        # Standard error is not captured: only log lines and this view write to it.
+        # `Live` redirects standard output and error, and prints their lines above the view.
         content = Group(self._bars, self._line)
         self._live = Live(content, console=console, refresh_per_second=4)
 
@@ -110,8 +111,10 @@ class ProgressView:
     def show(
         self, number: int, position: int | None, size: int | None, records: int | None
     ) -> None:
-        """Update the bar of input `number`. `position`, `size`: in bytes; None: unknown. Without a
-        position there is no bar."""
+        """Update the bar of input `number`, unless its position is unknown.
+
+        `position`, `size`: in bytes. None: unknown.
+        """
         if self.shown and position is not None:
             self._bars.update(
                 self._tasks[number],

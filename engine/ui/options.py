@@ -1,7 +1,8 @@
 """Options that several commands share: each has one name, one help text and one meaning.
 
-An option whose help depends on the command is a function of the help text; the other options are
-decorators. `reading_options` gives a command several options as one value.
+An option that differs between commands, for example in its help text, is a function that returns a
+decorator. The other options are decorators. `reading_options` adds several options to a command,
+and passes their values as one argument.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from driftline.engine.ui.results import make_writable, write_json, write_on_erro
 
 
 class FiniteRange(click.FloatRange):
-    """Option type: a number within bounds. Rejects inf, and nan, which click accepts."""
+    """Option type: a finite number within bounds. Unlike its base, it rejects nan and inf."""
 
     def convert(
         self, value: float, param: click.Parameter | None, ctx: click.Context | None
@@ -39,7 +40,10 @@ Command = TypeVar("Command", bound=Callable[..., object])
 
 
 def check_writable(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
-    """Check, before a long run, that its results can be written. Raises BadParameter."""
+    """Check, before a long run, that its results can be written; create the directory.
+
+    Raises BadParameter.
+    """
     if file is not None:
         if str(file) == "-":
             raise click.BadParameter("- is not a file; standard output is /dev/stdout")
@@ -51,7 +55,10 @@ def check_writable(ctx: click.Context, param: click.Parameter, file: Path | None
 
 
 def check_drawable(ctx: click.Context, param: click.Parameter, file: Path | None) -> Path | None:
-    """Check, before a long run, that a picture can be drawn and written. Raises BadParameter."""
+    """Check, before a long run, that a picture can be drawn and written.
+
+    Raises BadParameter, or Unavailable without matplotlib.
+    """
     if file is not None:
         if file.suffix not in ENDINGS:
             raise click.BadParameter(f"{file} must end in one of {', '.join(ENDINGS)}")
@@ -60,14 +67,16 @@ def check_drawable(ctx: click.Context, param: click.Parameter, file: Path | None
 
 
 def refuse_empty(command: click.Command) -> None:
-    """Let the options and arguments of a command reject an empty text that is not the default: as
-    a path, it would mean the working directory."""
+    """Make the options and arguments of a command reject an empty text, unless it is the default.
+
+    An empty path would mean the working directory.
+    """
     for param in command.params:
-        if "type_cast_value" not in vars(param):  # the command may be changed already
-            param.type_cast_value = _not_empty(param)  # type: ignore[method-assign, assignment]
+        if "type_cast_value" not in vars(param):  # a second call changes nothing
+            param.type_cast_value = _cast_nonempty(param)  # type: ignore[method-assign, assignment]
 
 
-def _not_empty(param: click.Parameter) -> Callable[[click.Context, object], object]:
+def _cast_nonempty(param: click.Parameter) -> Callable[[click.Context, object], object]:
     cast = param.type_cast_value
 
     def checked(ctx: click.Context, value: object) -> object:
@@ -82,8 +91,8 @@ def _not_empty(param: click.Parameter) -> Callable[[click.Context, object], obje
 def given_options() -> list[str]:
     """Return the options on the command line of the running command, even with default values.
 
-    Options from the environment or a configuration file apply to all calls, and are ignored where
-    they have no meaning.
+    The result does not contain options from the environment or a configuration file. These apply to
+    all calls, and are ignored where they have no meaning.
     """
     context = click.get_current_context()
     return [
@@ -96,7 +105,7 @@ def given_options() -> list[str]:
 
 
 def refuse_options(options: Iterable[str], reason: str) -> None:
-    """Raise UsageError if the user gave any of these options, which would be ignored.
+    """Raise UsageError if the command line has any of these options, which would be ignored.
 
     `reason`: the end of the sentence that begins with their names and "cannot be given".
     """
@@ -106,7 +115,7 @@ def refuse_options(options: Iterable[str], reason: str) -> None:
 
 
 def refuse_other_options(options: Iterable[str], reason: str) -> None:
-    """Raise UsageError if the user gave any option but these."""
+    """Raise UsageError if the command line has other options. `reason`: see `refuse_options`."""
     refuse_options(set(given_options()).difference(options), reason)
 
 
@@ -128,7 +137,7 @@ def output_option(help: str) -> Callable[[Command], Command]:
 
 
 def plot_option(default: str | None = None) -> Callable[[Command], Command]:
-    """Return the option for a picture's file, as the argument `plot`; None: no picture."""
+    """Return the option for a picture's file, as the argument `plot`. None means no picture."""
     return click.option(
         "--plot",
         default=default,
@@ -143,10 +152,10 @@ def plot_option(default: str | None = None) -> Callable[[Command], Command]:
 def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[..., R]]:
     """Return the option for the result as a JSON file, as the argument `json_file`.
 
-    While the command runs, the file does not exist. If the command fails, the file contains the
-    text of the error as `error`, and the fields `failed`. If an argument is wrong, the file has
-    only `error` (`write_usage_error`). For an unknown option, or after a signal that ends the
-    process at once, no file is written.
+    While the command runs, there is no file, or an empty one. If the command fails, the file
+    contains the text of the error as `error`, and the fields `failed`. If an argument is wrong, the
+    file has only `error` (`write_usage_error`). The command writes no file after an unknown option,
+    or if a signal ends the process at once.
     """
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
@@ -156,7 +165,7 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
             type=click.Path(path_type=Path),
             metavar="FILE",
             callback=check_writable,
-            is_eager=True,  # parsed before errors in other arguments
+            is_eager=True,  # parsed first, for `write_usage_error`
             help="Write the result to FILE as JSON.",
         )
         @wraps(command)
@@ -170,7 +179,7 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
 
 
 def write_usage_error(error: click.ClickException) -> None:
-    """Write an error of a command's arguments to the file of its `--json`, if it has one."""
+    """Write an error in a command's arguments to the file that `--json` names, if it was given."""
     if isinstance(error, click.UsageError) and error.ctx is not None:
         file = error.ctx.params.get("json_file")
         if isinstance(file, Path):
@@ -179,7 +188,7 @@ def write_usage_error(error: click.ClickException) -> None:
 
 
 json_option = json_option_with()
-"""`json_option_with`, without further fields."""
+"""`json_option_with` without fields for failures."""
 
 
 def _is_dead_letter(ctx: click.Context, param: click.Parameter, chosen: str) -> bool:
@@ -206,11 +215,11 @@ def on_error_option(help: str = ON_ERROR_HELP) -> Callable[[Command], Command]:
 
 
 SHAPE = "--id-field", "--text-field", "--sections", "--encoding", "--delimiter"
-"""The options of `reading_options`."""
+"""The options that `reading_options` adds."""
 
 
 def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Give a command the options for reading records, as an argument `shape` of type Shape.
+    """Return a decorator that adds the options for reading records, as one argument `shape`.
 
     `in_sections`: whether wiki pages are split into sections by default.
     """
@@ -259,7 +268,7 @@ def _sections_option(in_sections: bool) -> Callable[[Command], Command]:
 def renamings(
     context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
-    """Parse the values of `--rename-state`. Raises BadParameter for an invalid one."""
+    """Parse the values of `--rename-state` to (old, new) pairs. Raises BadParameter."""
     pairs = []
     for text in given:
         old, _, new = text.partition("=")

@@ -1,4 +1,4 @@
-"""Pictures in one style. matplotlib is an extra, so only functions that draw import it."""
+"""Pictures in one style. matplotlib is optional, so only functions that draw import it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 ENDINGS = (".png", ".svg", ".pdf")
 
-# Palette of Okabe and Ito: colour-blind readers can distinguish its colours, also in greyscale.
+# Palette of Okabe and Ito: its colours differ for colour-blind readers, and in greyscale.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442")
 INK = "#333333"
 POLICY_COLOURS = {
@@ -27,7 +27,8 @@ POLICY_COLOURS = {
     "strong-productions": "#CC79A7",
     "micro-batch": "#56B4E9",
 }
-"""Policy, or other system in a benchmark -> its colour in all pictures."""
+"""Case of a benchmark -> its colour in all pictures. A case is a policy, `micro-batch` (Spark), or
+`floor`, the same job without an engine."""
 
 _GRID, _FINE_GRID = "#DDDDDD", "#F0F0F0"
 
@@ -39,32 +40,38 @@ def check_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Create a figure of this size in inches; no window system is needed: `Figure` uses Agg."""
+    """Create a figure of this size in inches. Unlike `pyplot`, it needs no window system."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Return name -> colour, in the order in which the names first occur."""
+    """Assign colours to names in the order in which the names first occur.
+
+    Colours repeat if there are more names than COLOURS.
+    """
     distinct = dict.fromkeys(names)
     return {name: COLOURS[i % len(COLOURS)] for i, name in enumerate(distinct)}
 
 
 def colour_of_policy(name: str) -> str:
-    """Return the colour of a policy, the floor or micro-batches; INK for unknown names."""
+    """Return the colour of a case in POLICY_COLOURS; INK for other names."""
     return POLICY_COLOURS.get(name, INK)
 
 
 def style_curves(panel: Axes) -> None:
-    """Draw pale grid lines in both directions behind curves."""
+    """Draw pale grid lines in both directions behind curves; hide the top and right borders."""
     panel.set_axisbelow(True)
     panel.grid(which="major", color=_GRID, linewidth=0.8)
     _hide_top_and_right_lines(panel)
 
 
 def style_bars(panel: Axes) -> None:
-    """Draw pale horizontal lines behind bars, at the major ticks and, finer, at the minor ones."""
+    """Draw pale horizontal lines behind bars, at the major ticks and, finer, at the minor ones.
+
+    Hide the ticks of the horizontal axis, and the top and right borders.
+    """
     panel.set_axisbelow(True)
     panel.grid(axis="y", which="major", color=_GRID, linewidth=0.8)
     panel.grid(axis="y", which="minor", color=_FINE_GRID, linewidth=0.5)
@@ -85,7 +92,7 @@ def scale_by_decades(panel: Axes) -> None:
 def plain_log_scale(panel: Axes, horizontal: bool = False) -> None:
     """Make an axis logarithmic, with ticks 1, 2, 5, 10, 20, ... as plain numbers.
 
-    `horizontal`: the horizontal axis; otherwise the vertical one.
+    `horizontal`: change the horizontal axis instead of the vertical one.
     """
     from matplotlib.ticker import LogLocator, NullLocator
 

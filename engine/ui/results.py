@@ -1,4 +1,4 @@
-"""Results as JSON files, even of a command that fails; the check that a file can be written."""
+"""Results of commands as JSON files, even of failed ones; a check that a file can be written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from driftline.engine.texts import reason_of
 
 
 def write_json(file: Path | None, content: Mapping[str, object], indent: int | None = None) -> None:
-    """Write one JSON object, unless `file` is None. Raises ValueError for NaN, which JSON lacks."""
+    """Write one JSON object, unless `file` is None. Raises ValueError for nan and inf; OSError."""
     if file is not None:
         text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=indent)
         file.write_text(text + "\n", encoding="utf-8")
@@ -23,8 +23,9 @@ def write_json(file: Path | None, content: Mapping[str, object], indent: int | N
 def write_on_error(file: Path | None, failed: Mapping[str, object]) -> Iterator[None]:
     """Remove the result of an earlier call. If the command fails, write the error to the file.
 
-    Only a DriftlineError or an OSError is written, but not a BrokenPipeError. `failed`: fields to
-    write beside `error`. Only a regular file is removed, not a pipe, for example.
+    Only a DriftlineError or an OSError is written, except a BrokenPipeError. `failed`: fields to
+    write beside `error`. Only a regular file is removed; a pipe stays. Raises Unavailable if the
+    file can be neither removed nor emptied.
     """
     if file is not None and file.is_file():
         _remove(file)
@@ -44,7 +45,7 @@ def sentence_of(error: DriftlineError | OSError) -> str:
 
 
 def _remove(file: Path) -> None:
-    """Remove a file, or empty it. Raises Unavailable."""
+    """Remove a file; if that fails, empty it. Raises Unavailable."""
     try:
         file.resolve().unlink()
     except OSError:  # the directory may belong to another user
@@ -55,7 +56,7 @@ def _remove(file: Path) -> None:
 
 
 def make_writable(file: Path) -> None:
-    """Create the directory of a file. Raises Unavailable if the file will not be writable."""
+    """Create the directory of a file. Raises Unavailable if the file cannot be written."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -3,8 +3,8 @@
     tcp://10.0.0.5:7001#rq:rM>}U?@Lns47E1%kR.o@n%FcmmsL/@{H8]yf7     endpoint # public key, in Z85
     ipc:///run/driftline/node-0                                       without a key
 
-This module resolves no host names and opens no sockets. A peer may send any text as an address:
-`parse` raises MalformedMessage for an invalid one, or one longer than `ADDRESS_CHARS_MAX`.
+This module resolves no host names and opens no sockets. A peer may send any text as an address, so
+`parse` raises MalformedMessage if the text is invalid or longer than `ADDRESS_CHARS_MAX`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Address(NamedTuple):
     endpoint: str
     """The endpoint in ZeroMQ's format, without the key."""
     public_key: str = ""
-    """The public key of the listening process; "" if it has none."""
+    """The public key of the listening process; "" if the address contains none."""
 
     def __str__(self) -> str:
         return f"{self.endpoint}#{self.public_key}" if self.public_key else self.endpoint
@@ -51,7 +51,7 @@ def parse(text: str) -> Address:
 
 
 def is_public_key(text: str) -> bool:
-    """Return whether a text has the form of a public key in Z85."""
+    """Return whether a text looks like a public key: 40 characters of Z85."""
     return _Z85.fullmatch(text) is not None
 
 

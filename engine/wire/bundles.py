@@ -1,8 +1,9 @@
 """Encoding of outputs for a consumer: one blob for all outputs of one time.
 
 A frontier is a time, so the outputs of one time always leave together. Therefore the sequence of
-blobs does not depend on bundle boundaries, and one running checksum over the blobs detects a replay
-with other outputs. Under a policy without label order, a blob contains the outputs of one batch.
+blobs does not depend on bundle boundaries. One running checksum over the blobs detects a replay
+that produces different outputs. Under a policy without label order, a blob contains the outputs of
+one batch.
 """
 
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ class Item(Struct, frozen=True):
     sink: int
     """The number of its sink in the flow, from 0; -1 for a dead letter."""
     value: object
-    """The payload as decoded from the wire format: a sequence is a tuple."""
+    """The payload as decoded from the wire format, in which each sequence is a tuple."""
 
 
 def item_time(item: Item) -> int:
@@ -43,22 +44,24 @@ def item_time(item: Item) -> int:
 def to_blob(
     labels: Labels, sinks: int | Sequence[int], values: Sequence[object], packed: bytes = b""
 ) -> bytes:
-    """Encode outputs as a blob, in the given order: a label, a sink and a value for each.
+    """Encode outputs (at least one) as a blob, in the given order.
 
-    `sinks`: one number if all outputs have the same sink. `packed`: the result of `pack_rows` for
-    the values, if they are packed already; `values` is then ignored. Raises PayloadError.
+    `sinks`: the sink of each output, or one number if all have the same sink. `packed`: the result
+    of `pack_rows` for the values, if they are packed already; `values` is then ignored.
+
+    Raises PayloadError.
     """
     if not isinstance(sinks, int) and sinks.count(sinks[0]) == len(sinks):
         sinks = sinks[0]  # a list and a single number must give equal bytes
     return (
-        _THREE
+        _ARRAY_OF_THREE
         + pack(label_columns.encode_labels(labels))
         + pack(sinks)
         + (packed or pack_rows(values))
     )
 
 
-_THREE = b"\x93"
+_ARRAY_OF_THREE = b"\x93"
 """Header of a msgpack array with three values."""
 
 
@@ -79,14 +82,15 @@ def from_blob(blob: bytes) -> list[Item]:
 
 
 def running_checksum(checksum: int, blob: bytes) -> int:
-    """Return the checksum over all blobs up to this one; `checksum`: that over the earlier ones."""
+    """Return the checksum over all blobs up to this one; `checksum`: over the earlier blobs."""
     return crc32(blob, checksum)
 
 
 def payload_columns(blob: bytes, width: int) -> list[Sequence[object]]:
-    """Return the payloads of a blob, which must be tuples of `width` values, as columns.
+    """Return the payloads of a blob as columns.
 
-    Build no rows if the blob contains columns. Raises MalformedMessage.
+    If the blob contains columns, this builds no rows. Raises MalformedMessage if payloads are not
+    tuples of `width` values.
     """
     parts = unpack(blob)
     if not isinstance(parts, tuple) or len(parts) != 3:

@@ -8,9 +8,9 @@ unchanged. Every value that passes a shuffle or a sink is encoded, even if sende
 the same node. So the types that a user function receives do not depend on the number of nodes.
 Nothing is ever unpickled or evaluated.
 
-`encode_rows` turns rows of equal width into columns, and writes a constant column as one value. In
-a frame with the children of one document the document's label and id therefore cost a few bytes
-in all, not a few bytes per word, and both directions run at C speed.
+`encode_rows` turns rows of equal width into columns, and writes a constant column as one value. So
+in a frame with the words of one document, the document's label and id take a few bytes in total,
+not a few bytes per word. Encoding and decoding run at C speed.
 
     >>> encode_rows([(7, 0, 1), (7, 0, 2)])
     (2, 3, [7, 0, (1, 2)])
@@ -29,14 +29,14 @@ from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.texts import describe_exception, reraise_interrupt, text_of
 
 Columns = tuple[int, int, Sequence[object]]
-"""(number of rows, bit mask of constant columns, columns). With the mask PLAIN, the third part is
-the rows themselves."""
+"""(number of rows, bit mask of constant columns, columns). With the mask PLAIN, the third value is
+the rows."""
 
 PLAIN = -1
-"""Mask in `Columns` whose third part is rows, not columns."""
+"""Mask in `Columns` that contain rows, not columns."""
 
 MAX_ROWS = 2**24
-"""Maximum number of rows in a batch, as a malicious message must not cause a huge allocation."""
+"""Maximum number of rows in a batch, so that a malicious message cannot cause a huge allocation."""
 
 PACKER_BYTES_MAX = 1 << 20
 """Size in bytes of the largest value whose packer is reused: a packer keeps its buffer."""
@@ -93,14 +93,14 @@ def unpack_foreign(data: bytes) -> object:
 
     An attacker can construct sequences with equal hashes: a dict with 10,000 such keys takes a
     second. So this function rejects sequences as keys. Hashes of texts and bytes depend on a
-    secret of this process, and at most about 40 keys of other types can share a hash. A timestamp
-    of msgpack, which is not a value of the wire format, becomes a value that cannot be packed.
+    secret of this process, and at most about 40 keys of other types can share a hash. A msgpack
+    timestamp becomes a datetime, which `pack` rejects.
     Raises MalformedMessage.
     """
     try:
         return msgpack.unpackb(data, use_list=False, ext_hook=_refuse_extension, timestamp=3)
     except (ValueError, *_UNDECODABLE):
-        pass  # malformed; or it has keys that are neither text nor bytes, which is rare
+        pass  # malformed or, rarely, valid with keys that are neither text nor bytes
     try:
         value: object = msgpack.unpackb(
             data,
@@ -132,9 +132,9 @@ def _map_without_sequences_as_keys(pairs: list[tuple[object, object]]) -> dict[o
 def unpack_all(
     data: bytes, ext_hook: Callable[[int, bytes], object] = _refuse_extension
 ) -> Iterator[object]:
-    """Decode consecutive packed values; `ext_hook` decodes msgpack's extension types.
+    """Decode consecutive packed values.
 
-    Raises MalformedMessage.
+    `ext_hook` decodes msgpack's extension types; the default rejects them. Raises MalformedMessage.
     """
     unpacker = msgpack.Unpacker(
         use_list=False, strict_map_key=False, ext_hook=ext_hook, max_buffer_size=len(data)
@@ -148,8 +148,10 @@ def unpack_all(
 
 
 def round_trip(value: object) -> object:
-    """Return the value that a receiver decodes after a shuffle. Raises PayloadError,
-    MalformedMessage."""
+    """Return the value that a receiver decodes after a shuffle.
+
+    Raises PayloadError, MalformedMessage.
+    """
     return unpack_rows(pack_rows([value]))[0]
 
 
@@ -171,8 +173,8 @@ def canonical_bytes(value: object) -> bytes:
 def encode_rows(rows: Sequence[object], of_integers: bool = False) -> Columns:
     """Encode rows: as columns if all are sequences of one width, otherwise unchanged.
 
-    `of_integers`: the rows are known to be tuples of integers, which saves checks. The bytes are
-    the same before and after a shuffle, although a shuffle turns lists into tuples.
+    `of_integers`: the rows are known to be tuples of integers, which saves checks. A shuffle turns
+    lists into tuples, but the encoded bytes stay the same.
     """
     count = len(rows)
     if count < 2:
@@ -204,7 +206,7 @@ def _transpose(rows: Sequence[tuple[object, ...]], of_integers: bool) -> Columns
 def encode_columns(
     count: int, columns: Sequence[Sequence[object]], of_integers: bool = False
 ) -> Columns:
-    """Encode rows that are given as columns of `count` values each; `count` is at least 1."""
+    """Encode `count` rows from their columns; `count` is at least 1."""
     encoded: list[object] = list(columns)
     mask = 0
     for i, column in enumerate(columns):
@@ -252,7 +254,7 @@ def checked_columns(encoded: object) -> Columns:
 
 
 def decode_rows(encoded: object) -> list[object]:
-    """Decode `encode_rows`. Raises MalformedMessage for anything else."""
+    """Decode the result of `encode_rows`. Raises MalformedMessage for anything else."""
     count, mask, columns = checked_columns(encoded)
     if count > MAX_ROWS:
         raise MalformedMessage(f"{count} rows in one batch, more than {MAX_ROWS}")
@@ -277,7 +279,7 @@ def decode_rows(encoded: object) -> list[object]:
 
 
 def pack_rows(rows: Sequence[object]) -> bytes:
-    """Encode rows as the bytes of `encode_rows`. Raises PayloadError if a row cannot be encoded."""
+    """Encode rows to bytes, in the form of `encode_rows`. Raises PayloadError."""
     try:
         return pack_nested(encode_rows(rows))
     except BaseException as error:  # comparing values of foreign types may raise anything
@@ -286,7 +288,7 @@ def pack_rows(rows: Sequence[object]) -> bytes:
 
 
 def pack_payload(value: object) -> bytes:
-    """Encode a payload as one row for `joined_rows`. Raises PayloadError."""
+    """Encode a payload to bytes for `joined_rows`. Raises PayloadError."""
     try:
         return pack_nested([[value]])[2:]
     except PayloadError as error:
@@ -294,7 +296,7 @@ def pack_payload(value: object) -> bytes:
 
 
 def joined_rows(payloads: Sequence[bytes]) -> bytes:
-    """Join the results of `pack_payload` into rows for `unpack_rows`."""
+    """Join the results of `pack_payload` to bytes that `unpack_rows` decodes."""
     count = len(payloads)
     packed = pack((count, PLAIN, (None,) * count))
     head = packed[: len(packed) - count]  # each None is one byte
@@ -304,15 +306,15 @@ def joined_rows(payloads: Sequence[bytes]) -> bytes:
 def pack_nested(columns: Sequence[object]) -> bytes:
     """Encode like `pack`, but leave room for three more nesting levels. Raises PayloadError.
 
-    The packer accepts one level more than the unpacker, and rows and states
+    The packer accepts one level more than the unpacker. Besides, rows and states
     (`engine.state.values.freeze`) nest a value at different levels. A value that this function
-    accepts can be decoded in both.
+    accepts can be decoded from both.
     """
     return pack([[[columns]]])[3:]
 
 
 def unpack_rows(data: bytes) -> list[object]:
-    """Decode `pack_rows`. Raises MalformedMessage for anything else."""
+    """Decode the result of `pack_rows`. Raises MalformedMessage for anything else."""
     return decode_rows(unpack(data))
 
 
@@ -323,7 +325,7 @@ INT_MIN, INT_MAX = -(2**63), 2**64 - 1
 """The range of integers in the wire format."""
 
 LARGE_LEVEL = 1000
-"""Number of values above which `levels_of` removes duplicates from a level."""
+"""Number of values above which `levels_of` omits repeated objects from a level."""
 
 HELP = "use None, bool, int of 64 bits, float, str, bytes, and tuples, lists and dicts of these"
 
@@ -339,7 +341,7 @@ def is_unicode(text: str) -> bool:
 T = TypeVar("T")
 
 ATOMS = frozenset((type(None), bool, int, float, str, bytes))
-"""The types of the wire format whose values contain no other values; all are immutable."""
+"""Types of the wire format whose values contain no other values and are immutable."""
 
 
 def is_a(value: object, kind: type[T]) -> TypeGuard[T]:
@@ -368,8 +370,8 @@ def _tuples(kinds: set[type], values: Sequence[object]) -> Iterable[Iterable[obj
 def levels_of(values: Iterable[object], levels_max: int) -> Iterator[Iterable[object]]:
     """Yield the values, then the values in them, and so on: at most `levels_max` levels.
 
-    No user code runs: dicts and sequences are read with the methods of Python's own types. A value
-    may contain itself, so duplicates are removed from large levels.
+    No user code runs: this reads dicts and sequences with the methods of Python's own types. A
+    value may contain itself, so large levels omit repeated objects.
     """
     level = values
     for _ in range(levels_max):
@@ -398,8 +400,10 @@ def is_deeper(value: object, levels: int) -> bool:
 
 
 def why_unencodable(value: object) -> str:
-    """Return why a value cannot be encoded, or "". The text is the same in every process and
-    replay."""
+    """Return why a value cannot be encoded; "" if no reason is found.
+
+    The text is the same in every process and replay.
+    """
     try:
         problem = _problem(value, "", 0)
     except RecursionError:
@@ -444,8 +448,8 @@ def _problem(value: object, at: str, level: int) -> str:
     return ""
 
 
-# Limits of a record. They are checked where a record enters, before it is acknowledged. A larger
-# record that was acknowledged would stop every later start of the run.
+# Limits of a record, checked where it enters and before it is acknowledged. Once acknowledged, a
+# record over a limit would make every later start of the run fail.
 
 RECORD_BYTES_MAX = 1 << 24
 """Maximum size of an encoded record, in bytes."""
@@ -455,10 +459,10 @@ RECORD_DEPTH_MAX = 100
 
 
 def why_invalid_record(payload: object, size: int, *, of_producer: bool = False) -> str:
-    """Return why a record is rejected; empty if it is valid. `size`: its bytes in the wire format.
+    """Return why a record is invalid; "" if it is valid. `size`: its bytes in the wire format.
 
-    `of_producer`: also reject sequences as keys of a dict, as a front decodes untrusted records
-    with `unpack_foreign`. Cost: one pass over the items of the record.
+    `of_producer`: reject dicts with sequences as keys, too, because a front decodes records of
+    producers with `unpack_foreign`. Cost: one pass over the items of the record.
     """
     if size > RECORD_BYTES_MAX:
         return f"it has {size} bytes; a record has at most {RECORD_BYTES_MAX}"

@@ -18,15 +18,16 @@ from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.wire.label_columns import LabelColumns
 
 MAGIC = 0xD75
-"""First value of each message, specific to this version of the format. Producers use 0xD72."""
+"""First value of each message, specific to this version of the format. Messages of producers begin
+with 0xD72 (`deploy.roles.intake`)."""
 
 Batches = tuple[tuple[LabelColumns, bytes, tuple[int, ...]], ...]
 """Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
 
 MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"
 POLLER, AGENT = "poller", "agent"
-"""The roles. The name of a process is its role, or starts with it, as in `node-0`. A status
-poller is not a member: it polls reports, and sends requests of a command or an agent."""
+"""The roles. The name of a process is its role, or starts with it, as in `node-0`. A status poller
+is not a member of the run: it polls reports and sends requests for a command or an agent."""
 
 M = TypeVar("M", bound="Message")
 
@@ -35,7 +36,7 @@ class Message(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_field
     """Base of all messages. The tag of a class is its kind; `sent_by` declares its senders."""
 
     senders: ClassVar[frozenset[str]] = frozenset()
-    """The roles that may send it."""
+    """The roles that may send messages of the class."""
     control: ClassVar[bool] = False
     """Whether the class is a `ControlMessage`."""
 
@@ -63,7 +64,7 @@ Outgoing = list[tuple[str, Message]]
 class MessageHeader(NamedTuple):
     """The sender, its incarnation, and the message's number on the channel (`engine.wire.role`).
 
-    A control message contains the newest epoch that the sender knows instead of the number.
+    In a control message, `sequence` is the newest epoch that the sender knows.
     """
 
     sender: str
@@ -82,7 +83,7 @@ def _decoder() -> msgspec.msgpack.Decoder[tuple[int, str, int, int, Message]]:
 
 
 def _declared(base: type[Message]) -> Iterator[type[Message]]:
-    """Yield the declared subclasses, which are those with senders."""
+    """Yield the subclasses with senders; the others are only bases."""
     for cls in base.__subclasses__():
         if cls.senders:
             yield cls
@@ -98,12 +99,12 @@ def encode(header: tuple[str, int, int], message: Message) -> bytes:
 
 
 def decode(data: bytes) -> tuple[MessageHeader, Message]:
-    """Decode `encode`. Raises MalformedMessage for anything else."""
+    """Decode the result of `encode`. Raises MalformedMessage for anything else."""
     try:
         _, sender, incarnation, sequence, message = _decoder().decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MalformedMessage(f"not a Driftline message: {error}") from None
-    # Hot path: `MessageHeader(...)` calls a function written in Python, and takes twice as long.
+    # Hot path: `MessageHeader(...)` takes twice as long, as its `__new__` is Python code.
     return tuple.__new__(MessageHeader, (sender, incarnation, sequence)), message
 
 

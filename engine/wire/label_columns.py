@@ -1,9 +1,9 @@
 """Labels of a batch: a list of labels, or one column of numbers.
 
 The labels of one element's outputs differ in a single number, and so do the labels of one front's
-roots. Nearly all batches are of these two kinds, so their labels are one column of numbers
+roots. Nearly all batches are of these two kinds. So their labels are one column of numbers
 everywhere: on the wire, at operators, at the barrier, in a blob. Labels become tuples only where an
-operator needs them one by one, for example for late elements.
+operator needs them one by one, for example for out-of-order elements.
 
     >>> column = LabelColumn((7, 0), (2, 5))
     >>> list(column)
@@ -28,7 +28,7 @@ from driftline.engine.wire.codec import (
 )
 
 LabelColumns = tuple[int, int, tuple[int | tuple[int, ...], ...]]
-"""Encoded labels: `Columns` of integers."""
+"""Encoded labels: `engine.wire.codec.Columns` of integers."""
 
 _time_of = itemgetter(0)
 
@@ -79,7 +79,7 @@ def child_labels(labels: Labels, number: int) -> Labels:
 
 
 def times(labels: Labels) -> Sequence[int]:
-    """Return the time of each label, or only one time if all labels of a column have the same."""
+    """Return the time of each label, or one time if all labels of a column have the same time."""
     if isinstance(labels, LabelColumn):
         return labels.head[:1] or labels.numbers
     return list(map(_time_of, labels))
@@ -93,26 +93,26 @@ def is_sorted(labels: Labels) -> bool:
 
 
 def encode_labels(labels: Labels) -> LabelColumns:
-    """Encode labels. A column and the list of its labels have the same bytes."""
+    """Encode labels. A column and the list of its labels give equal bytes."""
     if not isinstance(labels, LabelColumn):
-        return _rows(labels)
+        return _encode_list(labels)
     numbers = labels.numbers
     if len(numbers) < 2 or numbers[0] == numbers[-1]:
-        return _rows(list(labels))
+        return _encode_list(list(labels))
     varying_index = len(labels.head)
     mask = (1 << varying_index + 1 + len(labels.tail)) - 1 & ~(1 << varying_index)
     return len(numbers), mask, (*labels.head, tuple(numbers), *labels.tail)
 
 
-def _rows(labels: list[Label]) -> LabelColumns:
-    # Tuples for the type checker: a list has the same bytes.
+def _encode_list(labels: list[Label]) -> LabelColumns:
+    # The result may contain lists instead of tuples; msgpack encodes both to the same bytes.
     return encode_rows(labels, of_integers=True)  # type: ignore[return-value]
 
 
 def decode_labels(encoded: object) -> Labels:
-    """Decode `encode_labels`. Raises MalformedMessage for anything else.
+    """Decode the result of `encode_labels`. Raises MalformedMessage for anything else.
 
-    Only a column is checked in full; rows of a list may be anything.
+    This checks all numbers of a `LabelColumn`, but not the items of a list.
     """
     count, mask, columns = checked_columns(encoded)
     varying = [] if mask == PLAIN else [i for i, _ in enumerate(columns) if not mask >> i & 1]

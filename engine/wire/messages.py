@@ -5,13 +5,13 @@ message (`ControlMessage`) is outside these numbered channels: it starts, ends o
 incarnations, or its sender or receiver (a consumer, an agent, a status poller, the master before a
 start) takes no part in one. Control messages are idempotent. A role never drops one because of its
 order or its incarnation; a control message that concerns one incarnation has a field for it.
-Instead of a sequence number, its header contains the epoch of the newest master known to the
-sender.
+Instead of a sequence number, the header of a control message contains the epoch of the newest
+master known to the sender. A role drops control messages of earlier masters.
 
 Each message class names the roles that send it. Processes of one machine trust each other. Between
-hosts, each message comes with the key of its sender (`deploy.runtime.sockets.zap`). A key may send
-only under certain names, and a name may send only the messages of its role. So a consumer cannot
-send `Stop`; it can only report that it failed (`Failed`).
+hosts, each message comes with the key of its sender (`deploy.runtime.sockets.zap`). A key is valid
+for certain process names only, and a process may send only the messages of its role. So a consumer
+cannot send `Stop`, but it can report a failure (`Failed`).
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class Frame(Message, tag=1, frozen=True):
     """Elements that a chain of one node, or a front, sends to a port of one node.
 
     `feeder`: the port at which the sending chain begins; from a front, the front's number. `time`:
-    the tracking time, under which trackers count the frame; at most the smallest time in the frame.
+    the tracking time, under which trackers record it; at most the smallest time in the frame.
     `id`: random, 63 bits; 0 in a frame of a front. `interval`: only in a frame of a front, (since,
     until): once this frame and all earlier ones are processed, so are all roots of the front with
     times in [since, until). `cells`, `covered`, `event_times`: an acknowledgement by the sending
-    node, as in `Acknowledge`, to save that message.
+    node, which saves a separate `Acknowledge`.
     """
 
     feeder: int
@@ -79,7 +79,7 @@ class Marker(Message, tag=2, frozen=True):
 class Promise(Message, tag=10, frozen=True):
     """Front to trackers: the front sends no record with a time in [since, until) after this.
 
-    A frame makes the same promise with its `interval`; this message is for times without frames.
+    A frame makes the same promise with its `interval`; this message covers times without frames.
     `durable`: records below this time survive a crash of the front.
     """
 
@@ -91,13 +91,15 @@ class Promise(Message, tag=10, frozen=True):
 
 @sent_by(NODE)
 class Acknowledge(Message, tag=11, frozen=True):
-    """Node to trackers: the frames that it processed and sent. A tracker applies all or nothing.
+    """Node to trackers: the frames that the node has processed and sent.
+
+    A tracker applies the whole message or nothing.
 
     `cells`: (stage, time, XOR of the ids of frames received and sent). `covered`: (coverer, since,
-    until): times that a processed frame of front `coverer` covers; for numbers after the fronts,
-    times for which an operator with timers has emitted everything. `delivered`: the consumer has
-    stored this node's outputs below this time. `event_times`: (front, time, event time) of the
-    records in these frames with the largest event times so far.
+    until): times that a processed frame of front `coverer` covers. A larger `coverer` is an
+    operator with timers at one node, which has emitted everything with these times. `delivered`:
+    the consumer has stored this node's outputs below this time. `event_times`: (front, time, event
+    time) of the records in these frames with the largest event times so far.
     """
 
     cells: tuple[tuple[int, int, int], ...]
@@ -108,8 +110,10 @@ class Acknowledge(Message, tag=11, frozen=True):
 
 @sent_by(NODE)
 class Delivered(Message, tag=12, frozen=True):
-    """Node to fronts and nodes, while the master is silent: the consumer has stored all outputs of
-    the sender below `time`."""
+    """Node to fronts and nodes: the consumer has stored all outputs of the sender below `time`.
+
+    Nodes send it only while the master is silent.
+    """
 
     time: int
 
@@ -119,7 +123,7 @@ class Progress(Message, tag=13, frozen=True):
     """Master to all: the processed and the delivered frontier.
 
     `processed`: all work for roots below this time is done. `delivered`: the consumer has stored
-    the outputs of roots below this time; no later snapshot has a smaller time.
+    the outputs of roots below this time. A later snapshot as of a time contains their effects.
     """
 
     processed: int
@@ -128,8 +132,10 @@ class Progress(Message, tag=13, frozen=True):
 
 @sent_by(MASTER, NODE)
 class AskPromise(Message, tag=14, frozen=True):
-    """Master or node to a front that alone blocks the frontier: send a `Promise` up to
-    `until` at least."""
+    """Master or node to a front that lags behind another one: promise the times below `until`.
+
+    The front answers with a `Promise`, or with frames that cover these times.
+    """
 
     until: int
 
@@ -138,8 +144,8 @@ class AskPromise(Message, tag=14, frozen=True):
 class EndOfInput(Message, tag=15, frozen=True):
     """Front to coordinator: this front sends no record from `time` on; drain the run.
 
-    `live`: 1 if its source is live. `ended`: 1 if its source has ended; then each of its records is
-    below `time`, or was delivered before.
+    `live`: 1 if its source is live. `ended`: 1 if its source has ended. `time` is INFINITY if it
+    had ended before this incarnation, under a policy without replay.
     """
 
     time: int
@@ -156,7 +162,7 @@ class Drain(Message, tag=16, frozen=True):
 
 @sent_by(NODE)
 class NodeProgress(Message, tag=17, frozen=True):
-    """Node to master, under policies with label order: its progress and that of its consumer.
+    """Node to master, under policies with label order: the progress of the node and its consumer.
 
     `processed`, `reached`: as in its `acker.tracker.Tracker`. `delivered`: the consumer has stored
     the node's outputs below this time. `oldest`: (time, stage) of the oldest work in flight, empty
@@ -179,7 +185,7 @@ class NodeProgress(Message, tag=17, frozen=True):
 class Prepare(Message, tag=20, frozen=True):
     """Coordinator to nodes: make the state as of `time` durable, as a part of snapshot `number`.
 
-    `time`: the delivered frontier of the last `Progress`.
+    `time`: the delivered frontier; a finite time above all roots if all inputs have ended.
     """
 
     number: int
@@ -188,7 +194,7 @@ class Prepare(Message, tag=20, frozen=True):
 
 @sent_by(MASTER)
 class BeginEpoch(Message, tag=21, frozen=True):
-    """Coordinator to fronts: send the marker of epoch `number`."""
+    """Coordinator to fronts: send the `Marker` that ends epoch `number`."""
 
     number: int
 
@@ -197,9 +203,10 @@ class BeginEpoch(Message, tag=21, frozen=True):
 class Prepared(Message, tag=22, frozen=True):
     """Node or front to coordinator: the sender's part of the snapshot is durable.
 
-    `offset`: of a front, the time at which it would resume; of a node under strong productions, the
-    number of its newest production. `event_times`: of a node, see `engine.event_time.Clock.as_of`;
-    () if the flow does not need them. `late`: of a node, see `NodePipeline.late_before`.
+    `offset`: of a front, the time from which it would replay; of a node under strong-productions,
+    the number of its newest production. `event_times`: of a node, see
+    `engine.event_time.Clock.as_of`; () if the flow does not need them. `late`: of a node, see
+    `NodePipeline.late_before`.
     """
 
     number: int
@@ -220,9 +227,9 @@ class PrepareFailed(Message, tag=23, frozen=True):
 class Committed(Message, tag=24, frozen=True):
     """Coordinator to nodes and fronts: the snapshot is committed.
 
-    `previous`: the previous committed snapshot, which a recovery may still use; 0: none. For a
-    front: no recovery needs its inputs below `trim` any more, and `offset` is the time at which it
-    resumes after a recovery from this snapshot.
+    `previous`: the previous committed snapshot, which a recovery may still use; 0: none. To a
+    front: no recovery needs its records below `trim` any more, and a recovery from this snapshot
+    replays from `offset`.
     """
 
     number: int
@@ -260,11 +267,11 @@ class Recover(ControlMessage, tag=31, frozen=True):
     """Coordinator to a node: begin `incarnation` with snapshot `number` (0: the empty one).
 
     `snapshot_incarnation`: the incarnation in which the snapshot was taken. `time`: the time of the
-    snapshot. Policy strong-productions: each node loads the newest part that it has; the number of
+    snapshot. Under strong-productions, each node loads the newest part that it has; the number of
     this part is at least `number`. `addresses`: (name, address) of all members. `same_code`: 1 if
-    the code that runs now took the snapshot; 0 if the consumer may have later outputs of other
-    code. `layout`: the numbers of all nodes, in order; (): unchanged. `event_times`, `late`: those
-    of the snapshot, see `Prepared`.
+    the code that runs now took the snapshot; 0 if other code took it, and may have produced later
+    outputs that the consumer has. `layout`: the numbers of all nodes, in order; (): unchanged.
+    `event_times`, `late`: those of the snapshot, see `Prepared`.
     """
 
     incarnation: int
@@ -280,9 +287,10 @@ class Recover(ControlMessage, tag=31, frozen=True):
 
 @sent_by(NODE, FRONT)
 class Alive(ControlMessage, tag=44, frozen=True):
-    """Heartbeat of a node or front to the master. `steps`: number of steps of work done so far.
+    """Heartbeat of a node or front to the master.
 
-    `busy`: 1 during a long step, or while it waits for a disk or a consumer.
+    `process`: as in `Hello`. `steps`: number of steps of work done so far. `busy`: 1 during a long
+    step, or while other members may wait for this one because its disk or consumer is slow.
     """
 
     process: str
@@ -324,7 +332,7 @@ class MessageLost(ControlMessage, tag=35, frozen=True):
 class Failed(ControlMessage, tag=36, frozen=True):
     """Member to coordinator, consumer to barrier: the flow has failed, and a replay cannot help.
 
-    `error`: the name of a class of `engine.errors`; `text`: for users.
+    `error`: the name of a class in `engine.errors`; `text`: the error text for users.
     """
 
     incarnation: int
@@ -348,15 +356,15 @@ class Stop(ControlMessage, tag=37, frozen=True):
 
 @sent_by(MASTER)
 class Lead(ControlMessage, tag=46, frozen=True):
-    """Master to a member: this master leads, in the same incarnation; answer `FollowsMaster`.
+    """Master to a member: this master leads, and the incarnation continues; send `FollowsMaster`.
 
-    Also sent later, to check which members receive it.
+    The master repeats it later, to check which members it can reach.
     """
 
 
 @sent_by(NODE, FRONT)
 class FollowsMaster(ControlMessage, tag=47, frozen=True):
-    """Member to master, in answer to `Lead`: the member rejects masters before `epoch` from now on.
+    """Answer of a member to `Lead`: from now on it rejects masters of epochs before `epoch`.
 
     `asked`, `answered`: of a node, the numbers of the last snapshot of this incarnation that the
     coordinator requested, and of the last one that the node answered; 0: none.
@@ -370,7 +378,7 @@ class FollowsMaster(ControlMessage, tag=47, frozen=True):
 
 @sent_by(NODE, FRONT)
 class Goodbye(ControlMessage, tag=32, frozen=True):
-    """Node or front to master, in place of `Hello`: this process knows that the run has ended."""
+    """Node or front to master, instead of `Hello`: this process knows that the run has ended."""
 
     process: str
 
@@ -398,7 +406,7 @@ class Bundle(ControlMessage, tag=40, frozen=True):
 
 @sent_by(CONSUMER)
 class BundleStored(ControlMessage, tag=41, frozen=True):
-    """Consumer to barrier: the bundle that ended with `t_last` is durable."""
+    """Consumer to barrier: the bundle that ends with `t_last` is durable."""
 
     barrier: str
     incarnation: int
@@ -407,7 +415,7 @@ class BundleStored(ControlMessage, tag=41, frozen=True):
 
 @sent_by(CONSUMER)
 class Delayed(ControlMessage, tag=45, frozen=True):
-    """Consumer to barrier: the request cannot be met at the moment; retry later."""
+    """Consumer to barrier: the consumer cannot store or read now, due to `reason`; retry later."""
 
     barrier: str
     incarnation: int
@@ -418,8 +426,8 @@ class Delayed(ControlMessage, tag=45, frozen=True):
 class FetchLast(ControlMessage, tag=42, frozen=True):
     """Barrier to consumer: send the last stored bundle of this barrier.
 
-    `address`: where to send the answer. `number`: the answer repeats it, so the barrier recognises
-    an outdated answer.
+    `address`: where to send the answer, `LastBundle`. `number`: the answer repeats it, so the
+    barrier recognises an outdated answer.
     """
 
     barrier: str
@@ -451,9 +459,9 @@ class LastBundle(ControlMessage, tag=43, frozen=True):
 class Rescale(ControlMessage, tag=60, frozen=True):
     """Status poller or agent to the master: set the number of nodes. Answered by a `StatusReport`.
 
-    `first`: new nodes get numbers from this one on, and each later request gives a larger one; 0:
-    the next free numbers. The sender repeats the request until the report confirms it, as a master
-    that takes over does not know earlier requests.
+    `first`: new nodes get numbers from this one on; 0: the next free numbers. A later request has a
+    larger `first`. The sender repeats the request until the report confirms it, as a master that
+    takes over does not know earlier requests.
     """
 
     nodes: int
@@ -480,9 +488,9 @@ class Join(ControlMessage, tag=61, frozen=True):
 class Joined(ControlMessage, tag=62, frozen=True):
     """Node of the next layout to coordinator: the requested state is in its memory and on its disk.
 
-    `process`: as in `Hello`. `epoch`: of the master that sent the `Join`; if a later master sends
-    one, the node starts over with an empty disk. `number`, `snapshot_incarnation`: the snapshot.
-    `bytes`: the size of the rows that this snapshot has in addition to the one fetched before.
+    `process`: as in `Hello`. `epoch`: of the master that sent the `Join`; after a `Join` of a later
+    master, the node starts over with an empty disk. `number`, `snapshot_incarnation`: the snapshot.
+    `bytes`: the size of the rows that the node fetched for this snapshot.
     """
 
     layout: tuple[int, ...]
@@ -495,10 +503,10 @@ class Joined(ControlMessage, tag=62, frozen=True):
 
 @sent_by(NODE, POLLER)
 class AskParts(ControlMessage, tag=63, frozen=True):
-    """Node of the next layout, or savepoint export, to a node: list the segments of a snapshot that
-    `base` lacks.
+    """Node of the next layout, or savepoint export, to a node: list the segments of a snapshot.
 
-    `address`: where to send the answer. The other fields: see `engine.snapshots.jobs.ListParts`.
+    The answer, `Parts` or `NoParts`, goes to `address`. It omits the segments of snapshot `base`.
+    The other fields: see `engine.snapshots.jobs.ListParts`.
     """
 
     address: str
@@ -520,7 +528,7 @@ class Parts(ControlMessage, tag=64, frozen=True):
 
 @sent_by(NODE)
 class NoParts(ControlMessage, tag=65, frozen=True):
-    """Answer to `AskParts`: one of the two snapshots does not exist, or no longer exists."""
+    """Answer to `AskParts`: the snapshot or its base does not exist, or no longer exists."""
 
     reason: str
 
@@ -564,7 +572,7 @@ class Pause(Message, tag=68, frozen=True):
 class Paused(Message, tag=69, frozen=True):
     """Front to coordinator: paused. It sends no record from `time` on.
 
-    `number`: as in the `Pause`. `ended`: 1 if its source has no further record.
+    `number`: as in the `Pause`. `ended`: 1 if the front's source has no further record.
     """
 
     number: int
@@ -610,8 +618,8 @@ class StatusReport(ControlMessage, tag=39, frozen=True):
     none. From the master only: `addresses`: (name, address) of all members; `obstacles`: what
     blocks the run from outside; `wanted`: the names of all nodes whose processes must run;
     `layout`: the numbers of the nodes that run the flow; `rescaling`: the human-readable state of a
-    rescaling, "" without one; `refused`: why a requested number of nodes is not possible, "" if
-    none was rejected.
+    rescaling, "" without one; `refused`: why the master rejected a requested number of nodes, ""
+    if it did not.
 
     From a running node whose flow has operators with event times: `sources`: (name, watermark,
     `engine.event_time.Status`, milliseconds since watermark or status last changed) of each source

@@ -3,15 +3,15 @@
 Inputs: bytes, the time, and results of jobs, from a driver (the ZeroMQ runtime or the simulation).
 Outputs, for the driver: messages in `outbox` and durable work in `jobs`. A role itself never
 touches a socket, a clock, a thread or a disk.
-Invariant of a channel: within one incarnation a role handles the messages of a sender in the order
-of their sequence numbers, each exactly once. A role ignores a repeated message. A gap means that a
-message was lost: the role calls `channel_lost`, and handles no further message of this
-sender until the next incarnation.
+Invariant of a channel: within one incarnation a role handles the numbered messages of a sender in
+the order of their sequence numbers, each exactly once. A role ignores a repeated message. A gap
+means that a message was lost: the role calls `channel_lost`, and handles no further numbered
+message of this sender until the next incarnation (of a master, until the next epoch).
 
 Each master leads in its own *epoch*, a number that the registry assigns only once. All channels
 from and to the master start over with each epoch, with larger sequence numbers than before. So a
-late message from or to an earlier master is ignored like a repeated one. A control message contains
-the epoch instead of a sequence number; a role drops a control message of an earlier master.
+role ignores a delayed message from or to an earlier master like a repeated one. A control message
+contains the epoch instead of a sequence number. A role drops control messages of earlier masters.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ EPOCHS_MAX = 1 << 63 - EPOCH_BITS
 
 
 class DurableJob(Struct, frozen=True):
-    """Durable work for a driver, which does the jobs of a role in order and calls `on_job_done`."""
+    """Durable work of a role. The driver does the jobs in order, and calls `Role.on_job_done`."""
 
     what: ClassVar[str] = "carry out a job"
-    """The work as a verb phrase, for error messages: it follows the word "cannot"."""
+    """The work as a verb phrase that follows "cannot" in error messages."""
 
 
 class Role:
@@ -50,30 +50,30 @@ class Role:
         self.epoch = 0
         """The newest epoch known to this role; a master's own epoch."""
         self.outbox: list[tuple[str, bytes]] = []
-        """(receiver, bytes of a message), to be sent in this order."""
+        """(receiver, bytes of a message) pairs, which the driver sends in this order."""
         self.jobs: list[DurableJob] = []
         self.addresses: dict[str, str] = {}
         """Name of another process -> its address, for the driver."""
         self.now = 0.0
-        """The driver's time (seconds, monotonic), as of the last turn or tick."""
+        """Time in seconds, monotonic. The driver sets it before each turn and tick."""
         self.tick_by = inf
-        """The driver calls `tick` at this time, if it is before the one that `tick` returned."""
+        """The driver calls `tick` at this time, or earlier at the time that `tick` returned."""
         self.malformed = 0
-        """Number of dropped malformed messages."""
+        """Number of dropped messages, nearly all of them malformed."""
         self.obstacles: dict[str, str] = {}
-        """What blocks this role -> a sentence with the place and the reason. A key is the class of
-        a failed job that is being retried, or a name such as "consumer"."""
+        """What blocks this role -> a sentence with the place and the reason. A key is the class
+        name of a failed job that will be retried, or another name such as "consumer"."""
         self._sent: dict[str, int] = {}
         """Receiver -> sequence number of the last message sent to it."""
         self._last_numbers: dict[str, int] = {}
         """Sender -> sequence number of its last message that was handled."""
         self._broken: set[str] = set()
-        """Senders whose channels have lost a message in this incarnation."""
+        """Senders on whose channels a message was lost in this incarnation."""
 
     # Called by a driver.
 
     def receive(self, data: bytes, sender_key: SenderKey | None = None) -> None:
-        """Process the bytes of one message from the network. A malformed message is dropped.
+        """Process the bytes of one message from the network; drop a malformed message.
 
         `sender_key`: the sender's key; None between processes of one machine.
         """
@@ -88,7 +88,7 @@ class Role:
             self.drop(error)
 
     def drop(self, error: DriftlineError) -> None:
-        """Count a malformed or unsendable message; log numbers 1, 10, 20, ... 100, 200, ..."""
+        """Count a malformed or unsendable message. Log numbers 1, 10, 20, ... 100, 200, ..."""
         self.malformed += 1
         if self.malformed == 1:
             fields = event_fields("malformed", reason=str(error), count=1)
@@ -97,7 +97,7 @@ class Role:
         elif self.malformed % 10 == 0 and len(str(self.malformed).rstrip("0")) == 1:
             fields = event_fields("malformed", reason=str(error), count=self.malformed)
             log.warning(
-                "%s has dropped %d malformed messages; the last one: %s",
+                "%s has dropped %d messages; the last one: %s",
                 *(self.name, self.malformed, error),
                 extra=fields,
             )
@@ -106,11 +106,11 @@ class Role:
         """Process the result of a job; `result` is an exception if it failed."""
 
     def tick(self, now: float) -> float:
-        """Set the time (seconds, monotonic). Return when to call `tick` again."""
+        """Do periodic work that is due at time `now`. Return when to call `tick` again."""
         return now + 1.0
 
     def turn(self) -> bool:
-        """Process pending work. Return whether work is left, even without new input."""
+        """Process pending work for a while. Return whether work is left that needs no new input."""
         return False
 
     def make_heartbeats(self, now: float) -> list[tuple[str, bytes]]:
@@ -119,7 +119,7 @@ class Role:
 
     @property
     def obstacle(self) -> str:
-        """Failures outside the run (disk, consumer) that block this role, for people; or ""."""
+        """Human-readable text of all `obstacles`; "" if there are none."""
         return "; ".join(self.obstacles.values())
 
     @property
@@ -135,8 +135,10 @@ class Role:
     # Used and overridden by roles.
 
     def update_obstacle(self, job: DurableJob, result: object) -> None:
-        """Set or clear the obstacle for this kind of job, depending on whether `result` is
-        Unavailable. The failed job will be retried."""
+        """Set the obstacle for this class of job if `result` is Unavailable; otherwise clear it.
+
+        The caller retries the failed job.
+        """
         kind = type(job).__name__
         if isinstance(result, Unavailable):
             self.obstacles[kind] = f"{self.name} cannot {job.what}: {result}"
@@ -148,13 +150,13 @@ class Role:
         raise NotImplementedError
 
     def channel_lost(self, sender: str) -> None:
-        """React to the loss of a message of this sender in the current incarnation."""
+        """Handle the loss of a message of this sender in the current incarnation."""
         raise NotImplementedError
 
     def admits(self, header: MessageHeader) -> bool:
-        """Return whether to handle a control message. False if its sender is an earlier master.
+        """Return whether to handle a control message: False if its sender is an earlier master.
 
-        A message of a later master makes this role follow it. Raises MalformedMessage for an
+        If its sender is a later master, follow that master first. Raises MalformedMessage for an
         impossible epoch.
         """
         if header.sender != MASTER:
@@ -164,7 +166,11 @@ class Role:
         return header.sequence == self.epoch
 
     def follow_master(self, epoch: int) -> None:
-        """Follow a later master: its channels start over."""
+        """Enter a later epoch: the channels from and to the master start over.
+
+        A member then follows the new master; the master itself begins its own epoch. Raises
+        MalformedMessage for an impossible epoch.
+        """
         if not self.epoch < epoch < EPOCHS_MAX:
             raise MalformedMessage(f"epoch {epoch} after {self.epoch}")
         self.epoch = epoch
@@ -190,7 +196,7 @@ class Role:
         self._sent[receiver] = sequence  # after `encode`: a failure must not leave a gap
 
     def _number_before(self, other: str) -> int:
-        """Return the sequence number that precedes the first one on a channel."""
+        """Return the sequence number before the first one on the channel with another process."""
         return self.epoch << EPOCH_BITS if MASTER in (self.name, other) else 0
 
     def enter_incarnation(self, incarnation: int) -> None:
@@ -205,9 +211,9 @@ class Role:
         self._broken.clear()
 
     def _accept_in_sequence(self, header: MessageHeader) -> bool:
-        """Return whether a numbered message is the next one of its sender, and so to be handled.
+        """Return whether to handle a numbered message: it is the next one of its sender.
 
-        A gap in the numbers breaks the channel for this incarnation, and calls `channel_lost`.
+        If there is a gap in the numbers, mark the channel as broken and call `channel_lost`.
         """
         if header.incarnation != self.incarnation or header.sender in self._broken:
             return False

@@ -1,15 +1,16 @@
 """The host of a view: keeps it up to date, answers questions, and schedules its checkpoints.
 
-Input: spans and durable times of the journal, questions of clients, and the exits of forked copies
-of this process, which run its jobs. Output: answers, the view's T, credit for the journal, and jobs
-for copies.
+Input: spans and durable times of the journal, questions of clients, and the exits of *copies*:
+forked copies of this process, which run background jobs. Output: answers, the view's T, follow
+messages and credit for the journal, and jobs for copies.
+
 Invariants: a question is answered once, as of its `at` or the current T, after the view has reached
-`at` and `after`. Each client receives the T of a turn before the answers of that turn. Clients
+`at` and `after`. A client receives the view's T before it receives answers as of that T. Clients
 share the time for answers: a long answer runs in slices, and the host serves other clients between
 two slices. A checkpoint contains only outputs that are durable in the journal: it begins when the
 view's T is not above the durable time, and no span is applied until the copy is forked. One copy
 runs at a time. Spans and questions alternate, and no span is applied during an answer. Work that no
-answer needs waits until answers are sent, but for at most `DEFERRALS_MAX` turns.
+answer needs waits until the pending answers are sent, but for at most `DEFERRALS_MAX` turns.
 """
 
 from __future__ import annotations
@@ -39,10 +40,11 @@ from driftline.serve.views.checkpoint import Retention
 from driftline.serve.views.hosted import BackgroundJob, HostedView, Question, apply_span
 
 SLICE_S = 0.005
-"""Time in seconds for answers before spans are applied again; also the slice of a long answer."""
+"""Time in seconds for answers before spans are applied again. A long answer runs in slices of about
+this length."""
 
 NESTING_MAX = 2
-"""Largest depth of answers within pauses of other answers; the innermost answer has no pauses."""
+"""How deep answers may interrupt each other; an answer at this depth is not interrupted."""
 
 APPLY_S = 0.01
 """Time in seconds for applying spans before questions are answered again."""
@@ -57,14 +59,14 @@ PENDING_MAX = 10_000
 """Limit of pending questions; further questions are rejected."""
 
 STATUS = "status"
-"""The kind (`what`) of the question that the host answers, not the view."""
+"""The `what` of the question that the host itself answers, instead of the view."""
 
 CHECKPOINT_RETRY_S = 10.0
 """Back-off after a failed checkpoint, in seconds."""
 
 CALM_S = 1.0
-"""If no output arrives for this many seconds, the host writes a checkpoint before it is due,
-provided that there are at least `CHECKPOINT_ITEMS_MIN` outputs since the last one."""
+"""After this many seconds without outputs, the host writes a checkpoint ahead of its schedule, if
+it has applied at least `CHECKPOINT_ITEMS_MIN` outputs since the last checkpoint."""
 
 CHECKPOINT_ITEMS_MIN = 500
 """Fewer outputs than this are not worth a checkpoint before `CheckpointSchedule.seconds` have
@@ -72,7 +74,10 @@ passed: a restart applies them again quickly."""
 
 
 class CheckpointSchedule(Struct, frozen=True):
-    """The interval between checkpoints, in seconds and in outputs: whichever ends first."""
+    """The interval between checkpoints, in seconds and in outputs: whichever ends first.
+
+    During a bulk load the host uses a larger number of outputs than `items`.
+    """
 
     seconds: float
     items: int
@@ -129,7 +134,7 @@ class FairQueue:
         return min(self._waiting, key=self._used_s.__getitem__)
 
     def has_before(self, client: str) -> bool:
-        """Return whether a waiting client has used less time than `client`, whose turn it is."""
+        """Return whether a waiting client has used less time than `client`, served right now."""
         return bool(self._waiting) and self._used_s[self._next] < self._used(client)
 
     def _used(self, client: str) -> float:
@@ -138,7 +143,7 @@ class FairQueue:
     def charge(self, client: str, seconds: float) -> None:
         """Charge a client for the time of an answer or of a slice of it."""
         self._used_s[client] = self._used(client) + seconds
-        if len(self._used_s) > PENDING_MAX:  # drop clients that are equal to new ones
+        if len(self._used_s) > PENDING_MAX:  # drop entries that do not exceed the default
             self._used_s = {
                 name: used
                 for name, used in self._used_s.items()
@@ -159,9 +164,9 @@ class ViewHost(Role):
     """The host of one shard of a view.
 
     `subscription`: the subscription to the journal; `checkpoint_time`: the T of the view's last
-    checkpoint; `schedule`: when to write checkpoints; `retention`: of the view's history;
-    `save_checkpoint`: writes a checkpoint, called in a copy; `clock`: a clock in seconds, for the
-    time that spans and questions take.
+    checkpoint; `schedule`: when to write checkpoints; `retention`: decides how much history the
+    view keeps; `save_checkpoint`: writes a checkpoint, called in a copy; `clock`: returns seconds,
+    to measure how long spans and questions take.
     """
 
     def __init__(
@@ -212,30 +217,30 @@ class ViewHost(Role):
         self._waiting: list[tuple[int, bytes, int]] = []
         """A heap of (T, route, number) of questions that wait for a T; some may be cancelled."""
         self._deadlines: list[tuple[float, bytes, int]] = []
-        """A heap of (deadline by `self.now`, route, number) of these questions."""
+        """A heap of (deadline by `self.now`, route, number) of the questions in `_waiting`."""
         self._pieces: deque[Span] = deque()
         """Received spans that are not applied yet."""
         self._deferrals = 0
         """Number of consecutive turns, up to now, that deferred work that no answer needs."""
         self._last_progress = 0, 0
-        """(T, number of answers) at the end of the last turn."""
+        """(T, `answered`) in the last turn, to detect progress."""
         self._items = 0
-        """Number of outputs since the last checkpoint."""
+        """Outputs applied since the last checkpoint began; plus 1 after a failed checkpoint."""
         self._last_item_at = 0.0
         """When outputs were last applied."""
         self._saved_at = 0.0
-        """When the last checkpoint was written; adjusted after a failure."""
+        """When the last checkpoint was written, by `self.now`; adjusted after a failed job."""
         self._saving = False
         """Whether `job` writes a checkpoint."""
         self._is_frozen = False
-        """Whether the view is frozen until the copy is forked."""
+        """Whether a checkpoint has begun, and its copy is not forked yet."""
         self._job_failures = FailureLog("checkpoint-failed")
         self._journal_failures = FailureLog("view-not-following")
 
     # From the journal.
 
     def handle_journal_message(self, data: bytes) -> None:
-        """Handle a message of the journal. Raises MalformedMessage."""
+        """Handle a message of the journal; apply or queue a span. Raises MalformedMessage."""
         message = self.subscription.decode(data)
         if isinstance(message, FeedEnded) and message.oldest < 0:  # the next follow message retries
             text = f"{self.name} cannot follow the journal: {message.reason}; retrying"
@@ -312,7 +317,7 @@ class ViewHost(Role):
             return
         key = route, request.number
         if key in self._pending_requests:
-            return  # a duplicate: clients resend questions after a reconnect
+            return  # a duplicate
         if len(self._pending_requests) >= PENDING_MAX:
             text = f"{PENDING_MAX} questions already wait at view {self.name}: retry later"
             self._answer(route, request.number, ApiError("busy", text))
@@ -329,7 +334,7 @@ class ViewHost(Role):
     def drop_client(self, route: bytes) -> None:
         """Drop the questions of a client that has disconnected."""
         self._sent_time.pop(route, None)
-        for number in [number for other, number in self._pending_requests if other == route]:
+        for number in [number for each, number in self._pending_requests if each == route]:
             self._remove_request(route, number)
 
     def turn(self) -> bool:
@@ -355,7 +360,7 @@ class ViewHost(Role):
         return more or bool(self._pieces) or bool(self._ready and self.has_room())
 
     def _send_time(self) -> None:
-        """Send the view's T to each client to which it was not sent yet."""
+        """Send the view's T to each client that has not received it yet."""
         time = self.view.time
         for route, sent in self._sent_time.items():
             if sent < time:
@@ -448,8 +453,8 @@ class ViewHost(Role):
 
     @property
     def can_end(self) -> bool:
-        """Whether the process may exit: no job runs or waits, and a restart would apply fewer than
-        `CHECKPOINT_ITEMS_MIN` outputs again."""
+        """Whether the process may exit: no job runs or waits, and fewer than `CHECKPOINT_ITEMS_MIN`
+        outputs were applied since the last checkpoint began, so a restart is quick."""
         return self.job is None and self._items < CHECKPOINT_ITEMS_MIN
 
     def _start_job_if_due(self) -> None:
@@ -461,17 +466,19 @@ class ViewHost(Role):
             view.freeze()
             self._items, self._saving, self._is_frozen = 0, True, True
             self.job = BackgroundJob(
-                "write a checkpoint", self._save_checkpoint, partial(self._saved, view.time)
+                "write a checkpoint",
+                self._save_checkpoint,
+                partial(self._on_checkpoint_written, view.time),
             )
         else:
             self.job = view.next_job()
 
     def unfreeze(self) -> None:
-        """Allow spans to be applied again: the copy is forked."""
+        """Apply spans again. Called when the copy that writes the checkpoint is forked."""
         self._is_frozen = False
 
     def finish_job(self, succeeded: bool) -> None:
-        """Handle the exit of the copy; `succeeded`: whether the job has succeeded."""
+        """Handle the exit of the copy; `succeeded`: whether its job has succeeded."""
         assert self.job is not None
         job, self.job = self.job, None
         if succeeded:
@@ -480,11 +487,11 @@ class ViewHost(Role):
         else:
             text = f"{self.name} cannot {job.what}: see the lines above; retrying"
             self._job_failures.record_failure(self.now, text, view=self.name)
-            self._items += self._saving  # make the checkpoint due again
+            self._items += self._saving  # so that the checkpoint is retried
             self._saved_at = self.now - self._schedule.seconds + CHECKPOINT_RETRY_S
         self._saving = False
 
-    def _saved(self, time: int) -> None:
+    def _on_checkpoint_written(self, time: int) -> None:
         self._saved_at = self.now
         self.checkpoint_time = time
         self.view.mark_saved()
@@ -503,7 +510,7 @@ class ViewHost(Role):
 
 
 def _explain_truncation(name: str, time: int, oldest: int) -> str:
-    """Explain why the journal cannot bring a view up to date, and what to do."""
+    """Return the error text for a view whose next outputs the journal no longer retains."""
     present = f"has one at {format_time(time)}" if time else "has no usable one"
     return (
         f"its directory, {name} in the state directory, needs a checkpoint at "

@@ -9,12 +9,12 @@ I/O thread at each end, and take four times as long.
 
 Input: messages to send, and bytes of sockets. Output: messages, each with its connection.
 Invariants: the messages of a connection arrive complete and in order, each at most once. Messages
-sent without a connection, or while it breaks, are lost: after a connect, the sender repeats what
-the other process may lack.
+that are sent without a connection, or shortly before it breaks, are lost: after a connect, each
+process has to repeat what the other one may lack.
 Sending never blocks: messages that exceed the kernel's buffer are queued here, and the sender has
-to bound them.
+to bound this queue.
 
-A message is preceded by its length, in 4 bytes.
+On the wire, the length of a message precedes it, in 4 bytes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Route = bytes
 
 
 class Frames:
-    """Splitter of the received bytes of one connection into messages."""
+    """Decoder of the bytes received on one connection; returns complete messages."""
 
     def __init__(self) -> None:
         self._data = bytearray()
@@ -86,9 +86,9 @@ def framed(data: bytes) -> bytes:
 
 
 class IpcServer:
-    """The connections of one process, with one file descriptor for its loop.
+    """The connections of one process, with one file descriptor for the process's loop.
 
-    `on_disconnect`: called with each connection that ends, except by `close`.
+    `on_disconnect`: called with the route of each connection that ends, except by `close`.
     """
 
     def __init__(self, on_disconnect: Callable[[Route], None]) -> None:
@@ -119,7 +119,7 @@ class IpcServer:
         self._selector.register(self._listener, EVENT_READ)
 
     def connect(self, path: str) -> Route | None:
-        """Connect to the process that listens at a path; return None if no process listens."""
+        """Connect to the process that listens at a path; return None if that fails."""
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.setblocking(False)
         try:
@@ -260,10 +260,10 @@ class IpcRole(Role, ABC):
 
 
 class IpcClient(asyncio.Protocol):
-    """A connection of one asyncio loop, which reconnects after it breaks.
+    """A connection for an asyncio loop; it reconnects after it breaks.
 
     `on_message`: called with each message; `on_connect`: called after each connect. Precondition:
-    this side sends the first message of a connection.
+    the server sends nothing on a connection before the client's first message.
     """
 
     def __init__(
@@ -307,7 +307,7 @@ class IpcClient(asyncio.Protocol):
             self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Pass the complete messages to `on_message`; disconnect after a malformed one."""
+        """Pass complete messages to `on_message`; disconnect if one is malformed."""
         self._frames.add(data)
         try:
             while self._transport is not None and (message := self._frames.next()) is not None:
@@ -329,6 +329,6 @@ class _Connection:
         self.socket = sock
         self.frames = Frames()
         self.unsent: deque[memoryview] = deque()
-        """Frames, or rests of frames, for which the kernel's buffer has no room."""
+        """Frames, the first one perhaps in part, for which the kernel's buffer has no room."""
         self.awaits_writable = False
         """Whether the selector also waits until the socket is writable."""

@@ -38,10 +38,10 @@ SYNC_EVERY_S = 1.0
 class JournalServer(ConsumerServer):
     """The consumer server of one journal, with group commit: one sync covers all bundles of a turn.
 
-    Input: `FetchLast` and `Bundle` of barriers. Output: the answers of a consumer server; the
-    journal also sends spans to its followers at once. Invariant: a bundle that was answered with
-    `BundleStored` is durable. A bundle without outputs gets no `BundleStored`, so its sync may wait
-    up to `SYNC_EVERY_S`.
+    Input: `FetchLast` and `Bundle` of barriers. Output: the answers of a consumer server. The
+    journal also passes spans to its followers, before the sync. Invariant: a bundle that was
+    answered with `BundleStored` is durable. A bundle without outputs only reports progress and gets
+    no `BundleStored`, so its sync may wait up to `SYNC_EVERY_S`.
     """
 
     def __init__(self, journal: Journal) -> None:
@@ -50,9 +50,9 @@ class JournalServer(ConsumerServer):
         self.durable_time = 0
         """All outputs below this time are durable."""
         self._unanswered: list[tuple[str, Bundle]] = []
-        """(sender, bundle) of bundles with outputs that wait for the next sync."""
+        """(sender, bundle) of the bundles with outputs that were written since the last sync."""
         self._sync_at = 0.0
-        """When the next sync is due at the latest."""
+        """When the next sync is due, even without new outputs."""
 
     def turn(self) -> bool:
         more = super().turn()
@@ -86,7 +86,7 @@ class JournalServer(ConsumerServer):
 
 
 class FeedServer(IpcRole):
-    """The connections of the followers; sends spans as soon as the journal forwards them."""
+    """Server of the journal's followers; sends spans as soon as the journal forwards them."""
 
     def __init__(self, server: JournalServer, config: ServiceConfig) -> None:
         self._feeds = Feeds(server.journal.read_by_bundle)
@@ -105,7 +105,7 @@ class FeedServer(IpcRole):
         return self._feeds.follower_count
 
     def forward(self, span: Span) -> None:
-        """Send a span to the live feeds, before the span is stored."""
+        """Send a span to the live feeds. The journal calls this before it stores the span."""
         self._feeds.forward(span)
         self._send()
 

@@ -1,4 +1,4 @@
-"""The main function of a service's processes: sets up lifeline and logs, and exits."""
+"""The main function of a service's processes: sets up lifeline and logs, runs, and exits."""
 
 from __future__ import annotations
 
@@ -17,23 +17,26 @@ from driftline.engine.events import event_fields, log
 from driftline.serve.hosting.config import ServiceConfig
 
 HUNG_AFTER_S = 60.0
-"""If a turn takes longer (seconds), the process counts as hung and sends no more heartbeats."""
+"""After a turn of this many seconds, the process counts as hung and sends no more heartbeats."""
 
 
 def heartbeat_context(config: ServiceConfig, runtime: Runtime) -> Heartbeat:
-    """Return a context that sends heartbeats to the parent."""
+    """Return a context manager that sends heartbeats to the parent."""
     return Heartbeat(runtime, [], keep_alive_fd=config.keep_alive, hung_after_s=HUNG_AFTER_S)
 
 
 def run_process(argument: str, run: Callable[[ServiceConfig], None]) -> None:
-    """Run a process, and exit. `argument`: the JSON form of its configuration."""
-    status = _status_of(ServiceConfig.from_json(argument), run)
+    """Call `run`, and exit the process. `argument`: the configuration as JSON.
+
+    The exit status is STOPPED if `run` returns, CANNOT_START after a DriftlineError, else DIED.
+    """
+    status = _run_to_status(ServiceConfig.from_json(argument), run)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # a thread that does not end must not keep the process alive
 
 
-def _status_of(config: ServiceConfig, run: Callable[[ServiceConfig], None]) -> int:
+def _run_to_status(config: ServiceConfig, run: Callable[[ServiceConfig], None]) -> int:
     if config.lifeline >= 0:
         exit_with_parent(config.lifeline)
     log_to_parent(config.name, config.process.log_level)

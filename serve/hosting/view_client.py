@@ -1,11 +1,11 @@
-"""Questions to views in other processes: their messages, and the client in an asyncio loop.
+"""Client of a view in another process, for an asyncio loop, and the messages between the two.
 
-A client sends a request (number, question, `after`, timeout, client), or cancels a request; the
-view replies once, with an answer or an error. If the view's process dies, no question is lost: the
-client resends unanswered questions to the new process.
+A client sends a `Request`, or a `Cancel` for an earlier one. The view replies once to each request
+that is not cancelled, with an answer or an error. If the view's process dies, no question is lost:
+the client resends unanswered questions to the new process.
 
-Whenever the T of a view grows, the view sends T to each client: it has applied all outputs below T.
-So a client knows as of which T it can read without waiting.
+Whenever its T grows, the view sends a `ViewTime` to each client. So a client knows as of which T it
+can read without waiting.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ from driftline.serve.views.hosted import Answer, Question
 REPLY_GRACE_S = 1.0
 """How many seconds longer than `Request.timeout_s` the client waits for the reply.
 
-The view rejects a question after `timeout_s`; only a dead or hung view does not reply.
+After `timeout_s`, the view itself rejects a question that waits for a T. So if no reply arrives,
+the view is overloaded, hung or dead.
 """
 
 _REQUEST, _CANCEL, _ANSWER, _ERROR, _TIME = range(5)
 
 
 class Request(NamedTuple):
-    """A question; the view answers it, or rejects it after `timeout_s` if its T is too small.
+    """A question, which the view rejects if it does not reach the required T within `timeout_s`.
 
-    `after`: the view answers once its T is at least this, and at least the question's `at`;
-    `number`: identifies the question on its connection; `client`: the name or address of the end
-    user, as the view shares its CPU time fairly between end users.
+    `number`: identifies the question on its connection; `after`: the view answers once its T is at
+    least this, and at least the question's `at`; `client`: the name or address of the end user. The
+    view shares its CPU time fairly between end users.
     """
 
     number: int
@@ -94,7 +95,7 @@ def encode_answer(number: int, answer: Answer | ApiError) -> bytes:
 
 
 def decode_answer(data: bytes) -> tuple[int, Answer | ApiError] | ViewTime:
-    """Decode a message of a view: (number of the question, answer or error), or a T.
+    """Decode a message of a view: (number of the question, answer or error), or a `ViewTime`.
 
     Raises MalformedMessage.
     """
@@ -109,7 +110,7 @@ def decode_answer(data: bytes) -> tuple[int, Answer | ApiError] | ViewTime:
 
 
 class ViewClient:
-    """Client of the view shard that listens at a path; survives restarts of that process."""
+    """Client of the view shard that listens at a path; survives restarts of the shard's process."""
 
     def __init__(self, name: str, path: str) -> None:
         self.name = name
@@ -126,7 +127,8 @@ class ViewClient:
     ) -> Answer:
         """Send a question, and return the answer (arguments: see `Request`).
 
-        Raises ApiError: the view's error, or "unavailable" if no answer arrives in time.
+        Raises ApiError: the view's error; "unavailable" if no answer arrives in time; "invalid" if
+        the question has values outside the wire format.
         """
         number = next(self._numbers)
         try:
@@ -166,6 +168,6 @@ class ViewClient:
             future.set_result(answer)
 
     def _resend_unanswered(self) -> None:
-        """Resend all unanswered questions after a reconnect; the process may have restarted."""
+        """Send all unanswered questions after a connect; the view's process may be a new one."""
         for _, data in list(self._waiting.values()):
             self._client.send(data)

@@ -1,9 +1,9 @@
 """The process of a view's shard: ``python -m driftline.serve.hosting.view_process CONFIG``.
 
 CONFIG is the JSON form of `ServiceConfig`. The process runs until its parent ends or kills it. At
-SIGTERM it writes a last checkpoint if the next start would have to apply many outputs, and exits.
-It also exits if its files are damaged, so that the next process rebuilds the view, or if the
-journal no longer retains the outputs that the view needs.
+SIGTERM it exits, after a last checkpoint if the next start would otherwise apply many outputs. It
+also exits if its files are damaged, so that the next process rebuilds the view, or if the journal
+no longer retains the outputs that the view needs.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ DRAIN = 32
 """Largest number of clients' messages that a call of `QuestionServer.handle_input` handles."""
 
 _COPY_FAILED = 1
-"""Exit status of a copy whose job has failed."""
+"""Exit status of a forked copy (`ForkedJobs`) whose job has failed."""
 
 
 class JournalConnection(IpcRole):
@@ -60,7 +60,7 @@ class JournalConnection(IpcRole):
         self._host = host
         self._path = path
         self._route: Route | None = None
-        """The connection; None if there is none."""
+        """The route of the connection; None if there is no connection."""
 
     def handle_input(self) -> None:
         host, deadline = self._host, perf_counter() + APPLY_S
@@ -116,7 +116,7 @@ class ForkedJobs(Role):
 
     A copy exits when this process exits, because a restarted process writes the same files.
     `servers`: the connections of this process, which a copy closes; `affinity`: the CPU affinity of
-    this process, which does not apply to a copy.
+    this process, which a copy removes.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class ForkedJobs(Role):
 
 
 class _Copy(NamedTuple):
-    """A running copy: its process id, and the lifeline through which it ends with this process."""
+    """A running copy: its process id, and the lifeline that ends it together with this process."""
 
     pid: int
     lifeline: Lifeline
@@ -189,10 +189,10 @@ def _fork_copy(name: str, do: Callable[[], None]) -> int:
 
 
 def run_view(config: ServiceConfig) -> None:
-    """Run a shard of a view until SIGTERM, or until damage of its files forces a rebuild.
+    """Run a shard of a view until SIGTERM, or until damaged files force a rebuild.
 
-    A rebuild happens in the next process. Raises Unavailable if the journal no longer retains the
-    outputs that the view needs.
+    The next process rebuilds the view. Raises Unavailable if the journal no longer retains the
+    outputs that the view needs, or if files cannot be read or written.
     """
     process, spec = config.process, config.view
     directory = config.path(config.name)

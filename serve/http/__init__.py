@@ -1,5 +1,5 @@
-"""The HTTP part that all services share: reads as of a time, streams, tokens, limits, metrics.
+"""HTTP interface of services: reads as of a time, streams, access tokens, limits, metrics.
 
-An `Operation` describes a route and its parameters, for the server and for the OpenAPI description.
-All operations use a `Backend`.
+An `Operation` declares a route and its parameters; the server and the OpenAPI description use it.
+Handlers reach the flow, the journal and the views through a `Backend`.
 """

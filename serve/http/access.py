@@ -1,12 +1,13 @@
 """Access control: tokens with rights, stored as hashes.
 
-A file has a line for each token: a right, the SHA-256 of the token, and a name for people.
+The token file has a line for each token: a right, the SHA-256 of the token, and a name for people.
+Blank lines and lines that begin with # are ignored.
 
     write 5f0c...e1 shop
     read  77aa...09 dashboard
 
-A token is 32 random bytes, which cannot be guessed, so a fast hash suffices. The right to write
-includes reading.
+A token is 32 random bytes, which cannot be guessed, so a fast hash suffices. The right "write"
+includes "read".
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from driftline.engine.events import event_fields, log
 from driftline.serve.errors import ApiError
 
 TOKEN_FILE_POLL_S = 1.0
-"""Shortest interval in seconds between two checks of the file of tokens for changes."""
+"""Shortest interval in seconds between two checks whether the token file has changed."""
 
 Right = Literal["read", "write"]
 
@@ -51,10 +52,11 @@ class Holder(Struct, frozen=True):
 
 
 class Access:
-    """The tokens of a file, which is read again when it changes. Raises DriftlineError.
+    """The tokens in a token file, which is read again when it changes.
 
-    A request triggers the check of the file, at most once a second. A pipe is read only once. If a
-    changed file is invalid, the previous tokens stay valid. `clock`: monotonic, in seconds.
+    Requests trigger the check for changes, at most once per `TOKEN_FILE_POLL_S`. A pipe is read
+    only once. If a changed file is invalid, the previous tokens stay valid. `clock`: monotonic, in
+    seconds. The constructor raises DriftlineError if the file is unreadable or invalid.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = monotonic) -> None:
@@ -85,7 +87,9 @@ class Access:
             return
         self._next_check_at = now + TOKEN_FILE_POLL_S
         is_file = self._path.is_file()  # opening a pipe would block until it has a writer
-        content = _read_tokens(self._path) if is_file else ("", "it is missing, or no regular file")
+        content = (
+            _read_tokens(self._path) if is_file else ("", "it is missing or not a regular file")
+        )
         if content == self._content:
             return
         self._content = content
@@ -122,15 +126,16 @@ def _parse_holders(path: Path, text: str, problem: str) -> tuple[Holder, ...]:
 
 
 def new_token(right: Right, name: str) -> tuple[str, str]:
-    """Return a new token, and the line for the file of tokens."""
+    """Return a new token, and its line for the token file."""
     token = secrets.token_urlsafe(32)
     return token, f"{right} {sha256(token.encode()).hexdigest()} {name}"
 
 
 def check_exposure(host: str, access: Access | None, is_encrypted: bool) -> None:
-    """Reject an address beyond loopback without access tokens. Raises NotPermitted.
+    """Reject a service that listens beyond loopback without access tokens. Raises NotPermitted.
 
-    Logs a warning if clients would send tokens to that address unencrypted.
+    Logs a warning if clients would send tokens to the service unencrypted. `host`: the address at
+    which the service listens; `access`: None if there is no token file.
     """
     if _is_loopback(host):
         return
@@ -149,10 +154,10 @@ def check_exposure(host: str, access: Access | None, is_encrypted: bool) -> None
 
 
 def check_host(host: str) -> None:
-    """Reject a request to a foreign host name, for a service without tokens. Raises ApiError.
+    """Reject a request whose host name is not local. For a service without tokens. Raises ApiError.
 
-    Prevents DNS rebinding: a site can let its own name resolve to this machine, so that its pages
-    could read responses of this service. `host`: the `Host` header; "" if missing.
+    Prevents DNS rebinding: a site can make its own name resolve to this machine, and its pages
+    could then read the responses of this service. `host`: the `Host` header; "" if missing.
     """
     if host and not _is_this_machine(host):
         raise ApiError(
@@ -164,7 +169,7 @@ def check_host(host: str) -> None:
 
 
 def check_origin(headers: Mapping[str, str]) -> None:
-    """Reject a write that a browser sends for a page of another site. Raises ApiError."""
+    """Reject a write that a browser sends for a page of another origin. Raises ApiError."""
     origin = headers.get("origin")
     if origin is None and headers.get("sec-fetch-site") == "cross-site":
         raise ApiError("right", "a page of another site may not write to this service")
@@ -186,11 +191,11 @@ def _is_loopback(host: str) -> bool:
 
 
 def _parse_holder(line: str, where: str) -> Holder:
-    word, hexadecimal, name, *_ = *line.split(None, 2), "", "", ""
+    right_text, digest_text, name, *_ = *line.split(None, 2), "", "", ""
     for right in _RIGHTS:
-        if word == right:
+        if right_text == right:
             try:
-                digest = bytes.fromhex(hexadecimal)
+                digest = bytes.fromhex(digest_text)
             except ValueError:
                 break
             if len(digest) == sha256().digest_size:

@@ -52,14 +52,16 @@ def build(
     pages: Iterable[BaseRoute] = (),
     metric_help: Mapping[str, str] | None = None,
 ) -> ASGIApp:
-    """Build the application.
+    """Build the HTTP application of a service.
 
-    `pages`: routes besides the operations, such as a web page; `metric_help`: help texts of the
-    views' metrics, by name.
+    `title`, `text`: title and introduction of the OpenAPI description; `operations`: the service's
+    own operations; `pages`: further routes, such as a web page; `metric_help`: help texts of the
+    views' figures, by name.
     """
     registry = CollectorRegistry()
     registry.register(BackendCollector(backend, metric_help or {}))
-    described = [*operations, *_common(backend, ready, registry)]  # most frequent routes first
+    # Routes are tried in order: the most frequent ones come first.
+    described = [*operations, *_common_operations(backend, ready, registry)]
     openapi_json = dumps(description(title, text, VERSION, described))
 
     async def openapi(call: Call) -> Response:
@@ -74,17 +76,17 @@ def build(
         right=None,
         answer=Body({"type": "object"}),
     )
-    others = Starlette(
+    fallback = Starlette(
         routes=list(pages),
-        exception_handlers={HTTPException: _routing_error, Exception: _failed},  # type: ignore[dict-item]
+        exception_handlers={HTTPException: _routing_error, Exception: _internal_error},  # type: ignore[dict-item]
     )
     # Operations handle their exceptions themselves, so they need no Starlette middleware.
-    own = routes([*described, openapi_operation], AppState(settings))
-    others.router.redirect_slashes = False
-    return MeasuredApp(Router(own, redirect_slashes=False, default=others), registry)
+    operation_routes = routes([*described, openapi_operation], AppState(settings))
+    fallback.router.redirect_slashes = False
+    return MeasuredApp(Router(operation_routes, redirect_slashes=False, default=fallback), registry)
 
 
-def _common(
+def _common_operations(
     backend: Backend, ready: ReadinessCheck, registry: CollectorRegistry
 ) -> list[Operation]:
     async def health(call: Call) -> Response:
@@ -134,7 +136,7 @@ async def _routing_error(request: Request, error: HTTPException) -> Response:
     )
 
 
-async def _failed(request: Request, error: Exception) -> Response:
+async def _internal_error(request: Request, error: Exception) -> Response:
     return _answer_error(request, INTERNAL)
 
 

@@ -73,15 +73,17 @@ def dumps(value: object) -> bytes:
 
 
 def to_json_value(value: object, levels: int = LEVELS_MAX) -> Json:
-    """Convert a payload to JSON values: bytes become hexadecimal strings, and keys strings.
+    """Convert a payload to JSON values.
 
-    Values nested more than `levels` deep, too deep for JSON parsers, are replaced by a string.
+    Bytes become hexadecimal strings. Keys, infinities, NaN and values of other types become strings
+    by `str`. A string replaces a list or dict that is nested more than `levels` deep, which some
+    JSON parsers could not read.
     """
     match value:
         case None | bool() | int() | str():
             return value
         case float():
-            return value if value - value == 0 else str(value)  # JSON has no NaN
+            return value if value - value == 0 else str(value)  # JSON has no NaN and no infinity
         case bytes():
             return value.hex()
         case tuple() | list() | dict() if not levels:
@@ -173,7 +175,7 @@ def error_body(error: ApiError) -> dict[str, Json]:
 
 
 def error_response(error: ApiError, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the response to a rejected request."""
+    """Return the response to a request that failed with an error."""
     status = HTTP_STATUS.get(error.code, 500)
     all_headers = dict(headers or {})
     if status in (429, 503):
@@ -208,20 +210,21 @@ class ClientLeft(Exception):
 
 
 BODY_BYTES_PER_S = 1 << 10
-"""Minimum average rate, in bytes per second, of a body or of one line of a bulk.
+"""Minimum average rate, in bytes per second, of a body or of one line of a bulk request.
 
-The limit applies once the body or line has taken longer than `idle_s`.
+The first `idle_s` seconds do not count: N bytes may take `idle_s` + N / `BODY_BYTES_PER_S` seconds.
 """
 
 PIECE_BYTES = 1 << 16
-"""Largest size of a piece of decompressed bytes; between two pieces, other requests are served."""
+"""Largest size of a piece of decompressed bytes; between two pieces, other requests can run."""
 
 
 class BodyReader:
-    """Reader of a request's body; yields decompressed parts as they arrive, once.
+    """Reader of a request's body, which can be read once, decompressed, part by part.
 
     `headers`: the headers by lower-case name; `idle_s`: the longest pause between two parts, in
-    seconds. Raises the ApiError "encoding" if the body has an encoding other than gzip.
+    seconds. The constructor raises the ApiError "encoding" if the body has an encoding other than
+    gzip.
     """
 
     def __init__(self, receive: Receive, headers: Mapping[str, str], idle_s: float) -> None:
@@ -233,11 +236,11 @@ class BodyReader:
             raise ApiError("encoding", text)
         self._is_gzip = encoding.endswith("gzip")
         self._waits_since: float | None = None
-        """When the current wait for the client began (monotonic); None if there is none."""
+        """When the current wait for the client began (monotonic); None: no wait."""
         self.reset_rate()
 
     def reset_rate(self) -> None:
-        """Restart the measurement of the client's rate: call it at the start of a bulk's line."""
+        """Restart the measurement of the rate. Call it at the start of a line of a bulk request."""
         self._began, self._count = monotonic(), 0
 
     @property
@@ -304,11 +307,11 @@ class BodyReader:
 async def while_connected(receive: Receive, answer: Awaitable[T]) -> T:
     """Await an answer, and cancel it if the client disconnects. Raises ClientLeft.
 
-    Precondition: nothing else reads from `receive`; the rest of the body is discarded.
+    Precondition: nothing else reads from `receive`. Unread parts of the body are discarded.
     """
     task = asyncio.current_task()
     assert task is not None
-    watching: list[asyncio.Task[None]] = []
+    watch_tasks: list[asyncio.Task[None]] = []
     has_left = False
 
     async def watch() -> None:
@@ -319,7 +322,7 @@ async def while_connected(receive: Receive, answer: Awaitable[T]) -> T:
         task.cancel()
 
     loop = asyncio.get_running_loop()
-    timer = loop.call_later(WATCH_AFTER_S, lambda: watching.append(loop.create_task(watch())))
+    timer = loop.call_later(WATCH_AFTER_S, lambda: watch_tasks.append(loop.create_task(watch())))
     try:
         return await answer
     except asyncio.CancelledError:
@@ -329,12 +332,12 @@ async def while_connected(receive: Receive, answer: Awaitable[T]) -> T:
         raise ClientLeft from None
     finally:
         timer.cancel()
-        for each in watching:
-            each.cancel()
+        for watch_task in watch_tasks:
+            watch_task.cancel()
 
 
 class EventStream(StreamingResponse):
-    """Response with server-sent events of a generator, until the client disconnects."""
+    """Response with the server-sent events of a generator; closes the generator at the end."""
 
     def __init__(self, events: AsyncGenerator[bytes, None]) -> None:
         headers = {
@@ -356,7 +359,7 @@ def json_answer(data: bytes, headers: Mapping[str, str] | None = None) -> Respon
 
 
 def event(data: Mapping[str, Json], id: str = "", name: str = "") -> bytes:
-    """Encode a server-sent event."""
+    """Encode a server-sent event. `id`, `name`: "" for an event without the field."""
     lines = [b"event: " + name.encode() + b"\n"] if name else []
     if id:
         lines.append(b"id: " + id.encode() + b"\n")

@@ -1,9 +1,9 @@
 """The HTTP application of any flow: writes records, reads values, streams outputs.
 
-`POST /records` passes a record to the flow. `GET /views/{name}/{key}?kind=&at=&after=` reads the
-value of a key as of a T, and
-`GET /views/{name}?kind=&prefix=&limit=&start_after=&cursor=&at=&after=` reads keys in order, both
-from `serve.views.keyvalue`. `GET /changes` streams all outputs as server-sent events.
+`POST /records` passes a record to the flow. Each sink has a key-value view
+(`serve.views.keyvalue`). `GET /views/{name}/{key}?kind=&at=&after=` reads the value of a key as of
+a T. `GET /views/{name}?kind=&prefix=&limit=&start_after=&cursor=&at=&after=` reads keys in order,
+and their values. `GET /changes` streams all outputs as server-sent events.
 
 A cursor continues a list as of the same T. A cursor can contain any key, including keys that JSON
 cannot represent, such as bytes or infinity.
@@ -158,7 +158,7 @@ _OUTPUTS: dict[str, Json] = {
 def flow_application(
     backend: Backend, sinks: Sequence[str], settings: HttpSettings | None = None
 ) -> ASGIApp:
-    """Build the application of a flow; each of these sinks has a key-value view of its name."""
+    """Build the application of a flow. `sinks`: names of the sinks, and so of the views."""
     settings = settings or HttpSettings()
 
     async def ready() -> None:
@@ -295,7 +295,7 @@ def _row(answer: object) -> dict[str, Json]:
 
 
 def _decode_position(call: Call, list_key: bytes) -> tuple[int, object]:
-    """Return the T of a cursor, and the key after which it continues. Raises ApiError."""
+    """Return the T of a cursor, and the key after which the list continues. Raises ApiError."""
     if call[START_AFTER] is not None:
         raise ApiError("invalid", "cursor and start_after cannot be combined: omit one of them")
     match decode_cursor(call[CURSOR], list_key, _CURSOR_PARAMETERS):
@@ -333,7 +333,7 @@ def changes_operation(backend: Backend, sinks: Sequence[str]) -> Operation:
 
 
 def event_encoder(sinks: Sequence[str]) -> EventEncoder:
-    """Return an encoder that writes outputs as sink and value, and dead letters with all fields."""
+    """Return an encoder that writes sink and value of outputs, and all fields of dead letters."""
 
     def output(item: Item) -> dict[str, Json]:
         if item.sink == FAILURES:

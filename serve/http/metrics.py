@@ -45,12 +45,12 @@ FIGURES = {
     "keys": "Keys of a key-value view.",
     "without_key": "Outputs of a key-value view that have no usable key.",
 }
-"""The help text of each figure, except the figures of other views (`BackendCollector`)."""
+"""The help text of each figure. Other kinds of views pass their own to `BackendCollector`."""
 
 _BUCKETS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.256, 0.5, 1, 2, 5, 10)
 
 READY = "ready"
-"""Name of the readiness check; its failures are not logged as failed requests."""
+"""Name of the readiness operation; its failures are not logged as failed requests."""
 
 
 class BackendCollector(Collector):
@@ -92,14 +92,14 @@ def metric_of(figure: str) -> str:
 
 
 class MeasuredApp:
-    """Application wrapper that measures requests and normalises their paths."""
+    """Wrapper of an ASGI application; measures requests and normalises their paths."""
 
     def __init__(self, app: ASGIApp, registry: CollectorRegistry) -> None:
         self._app = app
         self._failures: dict[str, FailureLog] = {}
-        """Name of a failing operation -> its failures, since operations may fail independently."""
+        """Name of a failing operation -> its failure log."""
         self._slow_bodies = RateLimitedLog(
-            "body-timeout", "the body of a request arrived too slowly, the request was rejected"
+            "body-timeout", "the body of a request arrived too slowly, so the request was rejected"
         )
         self._seconds = Histogram(
             "driftline_http_request_seconds",
@@ -129,13 +129,13 @@ class MeasuredApp:
         request_log = scope[REQUEST_LOG_KEY] = RequestLog()
         began = monotonic()
         status = size = 0
-        first = 0.0
+        head_at = 0.0
 
         async def recording_send(message: Message) -> None:
-            nonlocal status, size, first
+            nonlocal status, size, head_at
             if message["type"] == "http.response.start":
-                status, first = message["status"], monotonic()
-                took = f"app;dur={(first - began) * 1000:.2f}".encode()
+                status, head_at = message["status"], monotonic()
+                took = f"app;dur={(head_at - began) * 1000:.2f}".encode()
                 headers = [*message.get("headers", ()), (b"server-timing", took)]
                 message = {**message, "headers": headers}
             else:
@@ -155,7 +155,7 @@ class MeasuredApp:
         finally:
             self._open -= 1
             ended = monotonic()
-            self._record(scope, request_log, status, size, ended - began, first - began, ended)
+            self._record(scope, request_log, status, size, ended - began, head_at - began, ended)
 
     def _record(
         self,
@@ -164,18 +164,18 @@ class MeasuredApp:
         status: int,
         size: int,
         seconds: float,
-        until_first: float,
+        until_head_s: float,
         now: float,
     ) -> None:
         """Record a request that has ended in the metrics and in the log.
 
-        `status`: 0 if nothing was sent; `until_first`: seconds until the head of the response.
+        `status`: 0 if nothing was sent; `until_head_s`: seconds until the head of the response.
         """
         name = request_log.operation or "none"
         requests, durations = self._counters(name, status)
         requests.inc()
         if status:
-            durations.observe(until_first if request_log.is_endless else seconds)
+            durations.observe(until_head_s if request_log.is_endless else seconds)
         if log.isEnabledFor(logging.DEBUG):
             text, path = "%s %s: %d in %.1f ms", str(scope["path"])[:200]
             fields = event_fields(
@@ -212,9 +212,10 @@ class MeasuredApp:
 
 
 def normalized_path(scope: Scope) -> str | None:
-    """Return the normalised path, or None if it cannot be decoded.
+    """Return the path of a request with percent-encoding removed, or None if that fails.
 
-    In a segment only `%`, `/` and the line feed stay encoded; a line feed would not match a route.
+    In a segment `%`, `/` and the line feed stay encoded; a line feed would not match a route.
+    `operations` decodes them in path parameters.
     """
     raw = scope.get("raw_path")
     if raw is None:

@@ -58,9 +58,9 @@ PROBLEM: dict[str, Json] = {
     },
 }
 
-_PROBLEM: dict[str, Json] = {"$ref": "#/components/schemas/Problem"}
+_PROBLEM_REF: dict[str, Json] = {"$ref": "#/components/schemas/Problem"}
 
-_ALWAYS = (400, 403, 429, 500, 503)
+_COMMON_STATUSES = (400, 403, 429, 500, 503)
 """The error statuses that every operation may return."""
 
 _RETRY_AFTER: dict[str, Json] = {
@@ -76,7 +76,7 @@ _HEADERS: dict[int, dict[str, Json]] = {
 }
 """Headers of the responses with these statuses."""
 
-_TEXT = """
+_HTTP_NOTES = """
 
 `HEAD` works wherever `GET` does, except for streams, and returns the same headers without a body.
 The `Allow` header of a 405 names the methods of a path. OpenAPI 3.1 has no schemas for streams:
@@ -84,7 +84,7 @@ The `Allow` header of a 405 names the methods of a path. OpenAPI 3.1 has no sche
 
 
 def description(title: str, text: str, version: str, operations: Sequence[Operation]) -> Json:
-    """Return the OpenAPI description of a service with these operations."""
+    """Return the OpenAPI description of a service; `text`: its introduction."""
     paths: dict[str, dict[str, Json]] = {}
     schemas: dict[str, Json] = {"Label": LABEL, "Problem": PROBLEM}
     for operation in operations:
@@ -97,7 +97,7 @@ def description(title: str, text: str, version: str, operations: Sequence[Operat
                     schemas[body.item.name] = body.item.schema
     return {
         "openapi": "3.1.0",
-        "info": {"title": title, "description": text + _TEXT, "version": version},
+        "info": {"title": title, "description": text + _HTTP_NOTES, "version": version},
         "paths": paths,
         "components": {
             "schemas": schemas,
@@ -107,7 +107,7 @@ def description(title: str, text: str, version: str, operations: Sequence[Operat
 
 
 def _operation(operation: Operation) -> Json:
-    error_statuses = {*_ALWAYS, *operation.error_statuses}
+    error_statuses = {*_COMMON_STATUSES, *operation.error_statuses}
     if operation.right is not None:
         error_statuses.add(401)
     if operation.body is not None:
@@ -116,7 +116,7 @@ def _operation(operation: Operation) -> Json:
     for status in sorted(error_statuses):
         answers[str(status)] = {
             "description": HTTPStatus(status).phrase,
-            "content": _content(Body(_PROBLEM)),
+            "content": _content(Body(_PROBLEM_REF)),
             **({"headers": _HEADERS[status]} if status in _HEADERS else {}),
         }
     described: dict[str, Json] = {
@@ -165,7 +165,10 @@ def _parameter(parameter: Parameter[object]) -> Json:
 
 
 def body_of(kind: type) -> Body:
-    """Return the JSON body that a type describes; its docstrings become descriptions."""
+    """Return the JSON body that a msgspec type describes; docstrings become descriptions.
+
+    Precondition: all classes that the type refers to have docstrings.
+    """
     (schema,), components = msgspec.json.schema_components(
         [kind],
         ref_template="#/components/schemas/{name}",
@@ -177,12 +180,13 @@ def body_of(kind: type) -> Body:
 
 
 def event_stream(name: str, data: Body) -> Body:
-    """Describe server-sent events.
+    """Return the body of a response with server-sent events.
 
-    `name`: the schema name of an event; `data`: the data of events without a name.
+    `name`: the name of the schema of an event; `data`: the schema of `data` in an event without an
+    `event` field.
     """
     time = _event({"type": "object", "required": ["at"], "properties": {"at": LABEL_REF}}, "time")
-    error = _event(_PROBLEM, "error")
+    error = _event(_PROBLEM_REF, "error")
     text = (
         "An event. Its `data` is one line of JSON, which this schema describes. A stream with "
         "the `id` as `from` or `Last-Event-ID` resumes after the event. A `time` event reports the "

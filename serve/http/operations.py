@@ -41,11 +41,11 @@ REQUEST_LOG_KEY = "driftline.request_log"
 
 
 class HttpSettings(Struct, frozen=True):
-    """Access control and limits for clients. `access`: the tokens; None: no access control."""
+    """Access control and limits for clients. `access`: None if there is no access control."""
 
     access: Access | None = None
     body_bytes_max: int = 8 << 20
-    """Limit in bytes of a body, and of a line of a bulk, as JSON."""
+    """Limit in bytes of a body, and of a line of a bulk request, after decompression."""
     timeout_s: float = 10.0
     """Timeout of a read in seconds, including the wait for its T."""
     idle_s: float = 60.0
@@ -53,18 +53,18 @@ class HttpSettings(Struct, frozen=True):
     heartbeat_s: float = 4.0
     """Seconds after which a stream without events sends its progress, at the next span."""
     requests_max: int = 512
-    """Limit of concurrent requests; streams and bulks do not count."""
+    """Limit of concurrent requests; event streams and bulk requests do not count."""
     streams_max: int = 192
-    """Limit of concurrent event streams and bulks."""
+    """Limit of concurrent event streams and bulk requests."""
     window: int = 256
-    """Limit of concurrent writes of one bulk."""
+    """Limit of concurrent writes of one bulk request."""
 
 
 class RequestLog(Struct):
     """The fields of a request for the log and the metrics.
 
     `operation`: the name of the operation; `client`: the name of the token's holder, or the
-    address; `code`: the error code. Each is "" if unknown.
+    address; `code`: the error code, or "left" if the client disconnected. Each is "" if unknown.
     """
 
     operation: str = ""
@@ -94,7 +94,7 @@ class Call(ParameterValues):
         self._receive = receive
 
     async def body(self) -> bytes:
-        """Read the body. Raises ApiError if it is too large or too slow."""
+        """Read the body. Raises ClientLeft; ApiError if it is too large, too slow or damaged."""
         limit = self.settings.body_bytes_max
         data = bytearray()
         async with aclosing(self.reader().parts()) as parts:
@@ -134,12 +134,12 @@ class Body(Struct, frozen=True):
 
 
 class Operation(Struct, frozen=True):
-    """A method of a path, with its handler and its description.
+    """An HTTP method of a path, with its handler and its description.
 
-    `path`: a path of Starlette, where `{id:path}` matches slashes, too; `right`: the right that the
-    client needs, None: no token needed; `error_statuses`: HTTP statuses of errors besides those
-    that every operation may return; `streams`: whether the response, or the body of the request, is
-    a stream of unlimited length.
+    `path`: in Starlette's syntax, where `{id:path}` matches slashes, too; `name`: for metrics, logs
+    and the `operationId`; `right`: the right that the client needs, None: no token needed;
+    `error_statuses`: HTTP statuses of errors besides those that every operation may return;
+    `streams`: whether the response, or the body of the request, is a stream of unlimited length.
     """
 
     method: str
@@ -161,7 +161,7 @@ class Operation(Struct, frozen=True):
         return self.streams and self.method == "GET"
 
     def prefixed(self, prefix: str, parameter: Parameter[Any]) -> Operation:
-        """Return the same operation with a prefix of its path; the prefix contains `parameter`."""
+        """Return a copy of the operation at `prefix` + `path`; `parameter` occurs in `prefix`."""
         return replace(
             self, path=prefix + self.path, name=f"{self.name}_of",
             parameters=(parameter, *self.parameters),
@@ -178,7 +178,7 @@ class AppState:
 
     @contextmanager
     def limit_concurrency(self, operation: Operation) -> Iterator[None]:
-        """Count a request while it runs. Raises ApiError if too many are running.
+        """Count a request while the context is active. Raises ApiError if too many are running.
 
         Operations on the service itself are never rejected.
         """
@@ -237,17 +237,17 @@ class _Methods:
             request_log.code = "left"
             return
         except DriftlineError as error:
-            refused = to_api_error(error)
-        except asyncio.CancelledError:  # only the end of the service cancels it
-            refused = SHUTTING_DOWN
+            api_error = to_api_error(error)
+        except asyncio.CancelledError:  # only a shutdown cancels requests
+            api_error = SHUTTING_DOWN
         except Exception:
             log.exception("a request has failed: %s %s", scope["method"], scope["path"])
-            refused = INTERNAL
-        request_log.code = refused.code
+            api_error = INTERNAL
+        request_log.code = api_error.code
         if has_begun:
             return  # the server closes the connection, so the client sees an incomplete response
-        allow = {"Allow": ", ".join(self._methods)} if refused.code == "method" else {}
-        await error_response(refused, allow)(scope, receive, send)
+        allow = {"Allow": ", ".join(self._methods)} if api_error.code == "method" else {}
+        await error_response(api_error, allow)(scope, receive, send)
 
     async def _answer(
         self,
@@ -280,7 +280,7 @@ def _admit(
     settings: HttpSettings,
     request_log: RequestLog,
 ) -> None:
-    """Check the rights of a client, and set its name in `request_log`. Raises ApiError."""
+    """Check host, origin and token of a request, and set `request_log.client`. Raises ApiError."""
     if settings.access is None:
         check_host(headers.get("host", ""))
     if operation.right is not None and scope["method"] not in ("GET", "HEAD"):

@@ -1,7 +1,7 @@
-"""Declarations of request parameters, for their parsing and for the OpenAPI description.
+"""Declarations of request parameters.
 
-Each parameter is declared once. The server uses the declarations to parse parameters and to reject
-unknown ones, and the OpenAPI description contains them.
+The server uses them to parse parameters and to reject unknown ones. They are also part of the
+OpenAPI description.
 
 >>> LIMIT = Parameter("limit", integer_between(1, 100), 10, "How many.", {"type": "integer"})
 >>> values = parse_query(b"limit=20", [LIMIT])
@@ -31,7 +31,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 VALUES_MAX = 64
-"""Limit of parameters in one request."""
+"""Limit of parameters in the query of a request, with repetitions."""
 
 
 @dataclass(frozen=True, eq=False)

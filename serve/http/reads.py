@@ -1,7 +1,7 @@
 """Reads as of a time: the choice of T, cursors of lists, and streams of changes.
 
 A cursor is an opaque string with which a client continues a list, as of the same T. Its checksum
-covers the query, too: a damaged cursor, or the cursor of another query, is rejected.
+covers the query, too, so `decode_cursor` rejects a damaged cursor and the cursor of another query.
 
 >>> text = encode_cursor((7, "place"), b"documents cat")
 >>> decode_cursor(text, b"documents cat", "q")
@@ -39,12 +39,14 @@ EventEncoder = Callable[[Sequence[Item]], "dict[str, Json] | None"]
 """Function from the outputs of one label time to the data of their event; None: no event."""
 
 _CHECK_BYTES = 8
+"""Size of the checksum in a cursor."""
 
 
 def as_of(backend: Backend, call: Call, view: str) -> int:
-    """Return the T of a read: its `at`, or the view's current T, but at least `after`.
+    """Return the T of a read: its `at`; without `at`, the larger of the view's T and `after`.
 
-    So all shards answer as of the same T, and wait only for `at` or `after`. Raises ApiError.
+    So all shards answer as of the same T, and wait only for `at` or `after`. Raises ApiError if
+    `at` is smaller than `after`, or, without `at`, while the service starts.
     """
     at, after = call[AT], call[AFTER]
     if at is None:
@@ -66,7 +68,10 @@ def journal_time(backend: Backend) -> int:
 
 
 def newest(backend: Backend, view: str) -> int:
-    """Return the newest T that all shards of a view have. Raises the ApiError of `journal_time`."""
+    """Return the newest T that all shards of a view have reached.
+
+    Raises ApiError while the service starts.
+    """
     journal_time(backend)
     return backend.view_time(view)
 
@@ -78,7 +83,7 @@ def encode_cursor(position: object, query: bytes) -> str:
 
 
 def decode_cursor(text: str, query: bytes, fixed: str) -> object:
-    """Decode a cursor. `fixed`: names the parameters that `query` covers. Raises ApiError."""
+    """Decode a cursor. `fixed`: names of the parameters in `query`, for errors. Raises ApiError."""
     try:
         decoded = b64decode(text + "=" * (-len(text) % 4), b"-_", validate=True)
         check, data = decoded[:_CHECK_BYTES], decoded[_CHECK_BYTES:]
@@ -101,9 +106,10 @@ def _check(position: bytes, query: bytes) -> bytes:
 
 
 def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
-    """Return the T from which a client wants events; by default the T of the journal or view.
+    """Return the T from which a client wants events.
 
-    Raises ApiError, BadToken, RetentionExceeded.
+    If the request names none, return the T of `view`, or of the journal if `view` is None. Raises
+    ApiError, BadToken, RetentionExceeded.
     """
     last_event_id = call.headers.get("last-event-id")
     since = call[FROM]
@@ -119,9 +125,10 @@ def since_of(call: Call, backend: Backend, view: str | None = None) -> int:
 async def changes(
     backend: Backend, since: int, encode: EventEncoder, heartbeat_s: float
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events from a T on; without events, a `time` event every `heartbeat_s`.
+    """Yield the events from a T on, or a `time` event after `heartbeat_s` without events.
 
-    If the journal can no longer be read, the last event is an `error`.
+    An item contains one or more events. If the journal can no longer be read, the last event is an
+    `error`.
     """
     reached, sent_at = since, monotonic()
     try:

@@ -1,9 +1,9 @@
-"""The journal: all outputs of a flow in label order, durable, and retained.
+"""The journal: a durable log of all outputs of a flow in label order.
 
 journal = Journal(Path("journal"), flow, identity)
 journal.followers.append(follower.take)  # each span, before it is stored
-journal.deliver(bundle)  # of any barrier; returns when it is durable
-for span in journal.read(since=0):  # stored spans, for followers that come later
+journal.deliver(bundle)  # of any barrier; returns when the bundle is durable
+for span in journal.read(since=0):  # stored spans, for a follower that joins later
     ...
 """
 

@@ -2,12 +2,12 @@
 
 Input: bundles of all barriers. Output: spans, which followers receive at once and `read` reads from
 the files; the last bundle of each barrier, which the barrier requests during a recovery and if an
-answer is overdue. Invariants: outputs are stored exactly once, as in any consumer.
-Spans are forwarded before they are stored, so storing adds no latency. After a crash or a failed
-write, the same spans may be forwarded again, since a replay produces the same items; a follower
-drops outputs below its T. A follower must not persist outputs that the journal has not stored,
-because changed code may produce other items on replay. It persists only outputs below the `time`
-that a `sync` covered.
+answer is overdue. Invariant: outputs are stored exactly once, as in any consumer.
+
+The journal forwards a span before it stores it, so storing adds no latency. After a crash or a
+failed write, barriers resend outputs, and the journal may forward them again. A replay produces the
+same items, so a follower drops outputs below its T. But changed code may produce other items on
+replay. So a follower persists only outputs below the `time` of the last successful `sync`.
 
 A directory belongs to one flow and one run, as for other consumers.
 """
@@ -46,11 +46,11 @@ from driftline.serve.journal.entries import (
 from driftline.serve.journal.merging import Merge, Span
 
 _CLAIM = "journal-0"
-"""The name of the claim on the directory: only one process may write the journal."""
+"""Name of the lock on the directory: only one process may write the journal."""
 
 
 def identity_of(identity: str) -> str:
-    """Return the identity of a journal's directory; `identity`: that of the flow and its input."""
+    """Return the identity of a journal's directory; `identity`: of the flow and its input."""
     return f"journal\n{identity}"
 
 
@@ -107,7 +107,10 @@ class Journal:
         return next(iter(self._starts.values()))
 
     def deliver(self, bundle: Bundle) -> None:
-        """Merge and store a bundle; return when it is durable."""
+        """Take and sync a bundle; it is durable when this returns.
+
+        Raises MalformedMessage, StateMismatch, Unavailable.
+        """
         self.take(bundle)
         self.sync()
 
@@ -141,8 +144,8 @@ class Journal:
         """Make durable all bundles that `take` has written.
 
         Returns:
-            The durable t_last of each barrier. An accepted bundle with a larger t_last is lost,
-            because an earlier write or sync has failed.
+            The durable t_last of each barrier. A bundle that `take` has accepted, but whose t_last
+            is larger, is lost: an earlier write or sync has failed. The barrier has to resend it.
 
         Raises:
             Unavailable: If this sync fails.
@@ -154,17 +157,19 @@ class Journal:
     def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
         """Return a barrier's last bundle.
 
-        Its blobs are missing if they are large, or if it is in an earlier segment and the journal
-        was restarted or a write failed. `groups`: the barrier's first and last key group. Raises
-        StateMismatch if the stored bundle is of other key groups; Unavailable.
+        Its blobs are left out if they are large. They are also left out if the bundle is in an
+        earlier segment and, since then, the journal was restarted or a write failed. `groups`: the
+        barrier's first and last key group. Raises StateMismatch if the stored bundle is of other
+        key groups; Unavailable.
         """
         self.sync()
         return self._last(barrier, groups)
 
     def read(self, since: int) -> Iterator[Span]:
-        """Read the stored spans, including those stored while reading.
+        """Read the stored spans, including those stored while the caller reads.
 
-        A follower that is added right after the last span misses no output.
+        Bundles that `take` has written are synced when the reader reaches them.
+        A follower that is added to `followers` right after the last span misses no output.
 
         Args:
             since: The smallest label time to read.

@@ -113,7 +113,10 @@ def entry_of(bundle: Bundle, groups: int, sinks: int) -> tuple[JournalEntry, lis
             raise MalformedMessage("a blob whose outputs do not all have the same label time")
         times.append(items[0].label[0])
     if times != sorted(set(times)) or max(times, default=0) > bundle.t_last:
-        raise MalformedMessage(f"a bundle up to {bundle.t_last} with blobs of the times {times}")
+        raise MalformedMessage(
+            f"a bundle whose blobs have the times {times}; they must increase, up to the bundle's "
+            f"t_last, {bundle.t_last}"
+        )
     progress = bundle.barrier, bundle.groups, bundle.t_last, bundle.checksum
     return JournalEntry(*progress, tuple(times), bundle.blobs), decoded
 
@@ -128,7 +131,7 @@ class JournalContents(Struct, frozen=True):
     entries: int = 0
     """Number of bundles in these segments."""
     torn: str = ""
-    """A sentence about a torn end, which is cut off when the journal is opened; "" if none."""
+    """A warning about an incomplete entry at the end, which the next opening removes; or ""."""
 
 
 def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalContents:
@@ -167,7 +170,7 @@ def inspect_journal(directory: Path, *, all_segments: bool = False) -> JournalCo
 
 
 def oldest_retained_time(directory: Path) -> int:
-    """Return the smallest time from which the journal has all outputs; 0: it has all outputs.
+    """Return the smallest time from which the journal retains all outputs; 0: it retains all.
 
     Precondition: `inspect_journal` has raised nothing. Raises OSError.
     """

@@ -1,10 +1,10 @@
 """Implements `--fresh`: removes the state and the outputs of the earlier run, and nothing else.
 
 Before the first removal, it checks that no process of the earlier run is active, that each file
-belongs to the run, and that received records can be sent again. The owners of the outputs are
-removed first, the registry and the identity of the outputs last. So after a crash during the
-removal, the same command finishes it. A command without `--fresh` is then rejected because outputs
-are missing, or finds an empty directory.
+belongs to the run, and that received records can be sent again. It removes the owner files of the
+outputs first, and the registry and the identity of the outputs last. If it crashes in between, the
+same command finishes the removal. A command without `--fresh` then either fails because outputs are
+missing, or finds empty directories.
 
 Lock files stay: they are empty, and another process may be waiting for one of them.
 """
@@ -46,14 +46,14 @@ _NOT_REMOVED = (
 """Names of files and folders that are not removed.
 
 These are locks, the file with the path of the socket folder, drafts (see `leftovers`), the outputs
-of Spark before the run, and the folder with the run's records of a sink, which is only emptied.
+of Spark before the run, and the folder `RECORDS`: its contents are removed, but not the folder.
 """
 _STATE_FILES = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
 """Names of files in a state directory."""
 _STATE_FOLDERS = r"(node|input)-[0-9]+"
 """Names of folders in a state directory."""
 _STATE_FOLDER_FILES = r"data\.mdb|lock\.mdb|claim|owner|segment-[0-9]{8}"
-"""Names of files in these folders."""
+"""Names of files in the folders of a state directory."""
 _METADATA_FILES = r"identity|barrier-[0-9]+\.(owner|next|progress)"
 """Names of files in the folder `.driftline` of outputs."""
 _DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
@@ -63,10 +63,11 @@ _DEAD_LETTERS = r"(input-)?[0-9]+\.jsonl"
 def remove_run(flow: Flow, state: Path, output: Path, identity: str = "") -> None:
     """Remove the contents of a state directory and the outputs of its run.
 
-    `flow`, `identity`: of the next run. Precondition: the caller has locked the state directory.
-    Raises StateMismatch for a file that does not belong to a run, for outputs of another run, for
-    outputs of Spark that the run does not continue, and for records that cannot be sent again;
-    Unavailable if a process is active or a file cannot be removed.
+    `flow`, `identity`: the flow and the identity of the next run. Precondition: the caller has
+    locked the state directory. Raises StateMismatch for a file that does not belong to a run, for
+    outputs of another run, for outputs of Spark that the next run does not continue, and for
+    records that cannot be sent again; Unavailable if a process is active or a file cannot be
+    removed.
     """
     if state.is_dir():
         wait_for_others(state)
@@ -85,12 +86,12 @@ def remove_run(flow: Flow, state: Path, output: Path, identity: str = "") -> Non
 
 def _check_and_remove(flow: Flow, state: Path, output: Path) -> None:
     metadata = output / ".driftline"
-    run = _registry(state)
+    run = _read_registry(state)
     state_paths = _contents(state, _STATE_FILES, _STATE_FOLDERS)
     for folder in filter(Path.is_dir, state_paths):
         _contents(folder, _STATE_FOLDER_FILES)
     if metadata.is_dir() and output != state / RECORDS:
-        _check_form(output)
+        _check_format(output)
     output_paths = _outputs(flow, run, output) if metadata.is_dir() else []
     _check_same_run(run, state, output)
     _check_logs(run, state)
@@ -102,7 +103,7 @@ def _check_and_remove(flow: Flow, state: Path, output: Path) -> None:
     _remove([registry, metadata / IDENTITY])
 
 
-def _registry(state: Path) -> ClusterState | None:
+def _read_registry(state: Path) -> ClusterState | None:
     """Return the contents of the registry, or None if none can be read."""
     with suppress(StateMismatch):
         return FileRegistry(state / "registry").read()
@@ -135,18 +136,24 @@ def _foreign(path: Path) -> StateMismatch:
     )
 
 
-def _check_form(output: Path) -> None:
-    """Raise StateMismatch for an output directory without JSON lines, such as LMDB."""
+def _check_format(output: Path) -> None:
+    """Raise StateMismatch if the outputs have another format than JSON lines, such as LMDB."""
     identity = output / ".driftline" / IDENTITY
     if identity.exists() and FORMAT_NAME not in identity.read_text().split("\n"):
-        raise StateMismatch(f"{output} holds no JSON lines of `driftline run`: remove it by hand")
+        raise StateMismatch(f"{output} holds outputs that are not JSON lines: remove it by hand")
 
 
 def _outputs(flow: Flow, run: ClusterState | None, output: Path) -> list[Path]:
-    """Return the files with outputs and their metadata. Raises StateMismatch for other files."""
+    """Return the files with outputs, dead letters and metadata.
+
+    Raises StateMismatch for other JSON lines in `output`, and for any other file in its folders of
+    metadata and dead letters.
+    """
     metadata = output / ".driftline"
     metadata_paths = _contents(metadata, _METADATA_FILES, "state")
-    names = set(_names(flow, run, metadata_paths)) if (metadata / IDENTITY).exists() else set()
+    names = (
+        set(_output_names(flow, run, metadata_paths)) if (metadata / IDENTITY).exists() else set()
+    )
     files = []
     for path in sorted(output.glob("*.jsonl")):
         if path.name in names:
@@ -160,10 +167,12 @@ def _outputs(flow: Flow, run: ClusterState | None, output: Path) -> list[Path]:
     ]
 
 
-def _names(flow: Flow, run: ClusterState | None, metadata_paths: Sequence[Path]) -> Iterator[str]:
-    """Yield the names of output files.
+def _output_names(
+    flow: Flow, run: ClusterState | None, metadata_paths: Sequence[Path]
+) -> Iterator[str]:
+    """Yield the names that output files of the run may have.
 
-    They come from the flow that ran, the flow that runs next, and the commit records.
+    They follow from the flow that ran, the flow that runs next, and the commit records.
     """
     outlines = [make_outline(flow)]
     if run is not None and run.identity_details is not None:
@@ -221,9 +230,9 @@ def _lineages_in(output: Path) -> set[str]:
 
 
 def _check_logs(run: ClusterState | None, state: Path) -> None:
-    """Raise StateMismatch if the log of an input holds records that cannot be sent again.
+    """Raise StateMismatch if a log holds records that cannot be sent again, or is damaged.
 
-    Standard input is sent again from its beginning; producers forget acknowledged records.
+    The user can pipe standard input again; producers forget acknowledged records.
     """
     for path in _logs_of_producers(run, state):
         contents = ""
@@ -241,7 +250,7 @@ def _check_logs(run: ClusterState | None, state: Path) -> None:
 
 
 def _logs_of_producers(run: ClusterState | None, state: Path) -> list[Path]:
-    """Return the logs of inputs that may hold records that cannot be sent again."""
+    """Return all input logs except those of piped standard input."""
     input_identities = (
         run.identity_details.inputs if run is not None and run.identity_details is not None else ()
     )

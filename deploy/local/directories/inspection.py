@@ -2,8 +2,8 @@
 
 If there are LMDB files, a child process reads all directories: ``python -m MODULE STATE OUTPUT``.
 LMDB has no checksums of its pages, so a damaged page may crash the process that reads it. For each
-directory, the child prints an empty report before it reads the directory, and the full report after
-it, each as a line of JSON. If the child crashes, the last line names the damaged directory.
+directory, the child prints an empty report before it reads the directory, and the full report
+afterwards, each as a line of JSON. If it crashes, the last line names the damaged directory.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ def inspect_directories(state: Path | None, output: Path | None) -> list[Directo
     """Report on each directory of a run.
 
     `state`: the state directory, which may be missing; `output`: the output directory; None: do not
-    read it. Raises Unavailable if the child process fails or is killed.
+    read it. If damaged data crash the child process, a report says so (`crashes_reader`). Raises
+    Unavailable if the child process fails for another reason.
     """
     if not any(any(each.glob(f"*/{DATA}")) for each in (state, output) if each is not None):
         return [_read(blank_report, reader) for blank_report, reader in _directories(state, output)]
@@ -133,27 +134,27 @@ def _read_output(report: DirectoryReport) -> DirectoryReport:
     with translate_os_errors("output", directory):
         file = owner_file_of(directory, report.index)
         owner = read_owner(file, f"output {file}")
-        record = directory / ".driftline" / f"barrier-{report.index}.progress"
+        record_path = directory / ".driftline" / f"barrier-{report.index}.progress"
         lmdb_folder = directory / f"barrier-{report.index}"
-        progress, damage = CommitRecord(), list[str]()
-        if record.exists():
-            progress = CommitRecord.decode(record.read_bytes(), str(record))
+        record, damage = CommitRecord(), list[str]()
+        if record_path.exists():
+            record = CommitRecord.decode(record_path.read_bytes(), str(record_path))
             damage = jsonl.describe_damage(directory, report.index)
         elif (lmdb_folder / DATA).exists():
-            progress = lmdb.read_commit_record(lmdb_folder)
+            record = lmdb.read_commit_record(lmdb_folder)
             damage = lmdb.describe_damage(lmdb_folder)
         else:
             damage = jsonl.describe_damage(directory, report.index)
-    size = sum(length for _, length, _ in progress.files)
-    summary = counted(progress.outputs, "output") if progress.outputs else counted(size, "byte")
-    if uncommitted_bytes := jsonl.uncommitted_bytes(directory, report.index, progress):
+    size = sum(length for _, length, _ in record.files)
+    summary = counted(record.outputs, "output") if record.outputs else counted(size, "byte")
+    if uncommitted_bytes := jsonl.uncommitted_bytes(directory, report.index, record):
         size_text = counted(uncommitted_bytes, "byte")
         summary += f", and {size_text} not committed, which the next output overwrites"
     return replace(
         report,
         owner=owner,
-        t_last=progress.last.t_last,
-        failures=progress.failures,
+        t_last=record.last.t_last,
+        failures=record.failures,
         damage=" ".join(damage),
         summary=summary,
     )
@@ -183,7 +184,7 @@ Reader = Callable[[DirectoryReport], DirectoryReport]
 def _directories(
     state: Path | None, output: Path | None
 ) -> Iterator[tuple[DirectoryReport, Reader]]:
-    """Yield an empty report and a reader for each directory of a run."""
+    """Yield an empty report and a reader for each existing directory of a run."""
     if state is not None:
         for path in _matching_entries(state, r"node-(\d+)"):
             if (path / DATA).exists() and (path / DATA).stat().st_size:

@@ -25,7 +25,10 @@ _DRAFT = re.compile(r"\..+\.\d+")
 
 @contextmanager
 def socket_folder(state: Path) -> Iterator[Path]:
-    """Make a folder with a short path for a run's sockets; remove that of the previous run."""
+    """Make a folder with a short path for a run's sockets, and remove it at the end.
+
+    Also removes the folder of the previous run, if that was killed.
+    """
     path_file = state / "sockets"
     with suppress(OSError, ValueError):  # ValueError: bytes that are not text
         previous = Path(path_file.read_text())
@@ -43,7 +46,7 @@ def socket_folder(state: Path) -> Iterator[Path]:
 
 @contextmanager
 def short_folder() -> Iterator[Path]:
-    """Make a folder for the sockets of a short command. SIGTERM and SIGHUP remove it, too."""
+    """Make a folder for a command's sockets; remove it at the end, or at SIGTERM or SIGHUP."""
     with Signals(), tempfile.TemporaryDirectory(prefix=_PREFIX) as folder:
         yield Path(folder)
 
@@ -51,9 +54,9 @@ def short_folder() -> Iterator[Path]:
 def clear_drafts(*directories: Path) -> None:
     """Remove drafts that killed processes left.
 
-    Precondition: the processes of earlier runs have ended (`claims.wait_for_others`), which may
-    take longer than the end of their command. Process ids prove nothing: a killed process keeps its
-    id until its parent has reaped it, and another process may get it later.
+    Precondition: all processes of earlier runs have ended (`claims.wait_for_others`); they may
+    outlive their command. The process id in a draft's name does not show whether its writer is
+    alive: a killed process keeps its id until its parent reaps it, and another process may get it.
     """
     for directory in directories:
         for path in directory.glob(".*"):

@@ -57,8 +57,8 @@ def open_run(
 
     `logs`: the numbers of the inputs that have a log. Precondition: the caller has locked the state
     directory, and the processes of earlier runs have ended. Returns the contents of the registry.
-    Raises StateMismatch if the directories do not fit together, or if the code has changed and that
-    is not accepted; Unavailable.
+    Raises StateMismatch if the directories do not fit together, if a new run may not write into the
+    output directory, or if the code has changed and the change is not accepted; Unavailable.
     """
     code.log_unseen()
     registry = FileRegistry(state / "registry")
@@ -100,7 +100,7 @@ def _with_code(
     """Return the registry's contents for a session with changed code.
 
     `delivered_up_to`: the greatest t_last of the outputs; -1 without outputs. Raises StateMismatch
-    if operators have changed and that is not accepted.
+    if operators have changed and `is_accepted` is false.
     """
     changed = code.changed(run.code)
     if run.code.python != code.python:
@@ -115,7 +115,7 @@ def _with_code(
     operators = f"operator{'s' * (len(changed) > 1)} {', '.join(map(repr, changed))}"
     if not is_accepted:
         raise StateMismatch(
-            f"the code of {operators} has changed since the last snapshot in {state}. "
+            f"the code of {operators} has changed since the last start of the run in {state}. "
             "--accept-changed-code continues with the new code: outputs of the old code stay. "
             f"Or restore the old code, or {FRESH_START_ADVICE}. "
             "(In Python: accept_changed_code=True, fresh=True.)"

@@ -2,18 +2,19 @@
 
 Each directory has an owner: the lineage of its run (a random token), its role, and the last session
 (one start of the command, numbered from 1) that opened it. The registry is the reference, as it
-names a session only after all directories of that session were open and durable. Three rules:
+names a session only after all directories of that session were open and durable. The run is refused
+in these cases:
 
-1. A directory has the lineage of the registry and its own role, or the run is refused.
-2. A directory that is more than one session ahead of the registry shows that the registry is an old
-   copy, and so does a log from which records after the registry's newest snapshot were removed. A
-   directory of an earlier session, or a log that ends before records that were used, is an old copy
-   itself.
-3. A directory that existed and is missing or empty now is reported.
+1. A directory has another lineage than the registry, or another role than its path.
+2. The registry is an old copy: a directory is more than one session ahead of it, or records after
+   its newest snapshot have been removed from a log.
+3. A directory is an old copy: an earlier session was its last, or it is a log that ends before
+   records that were used.
+4. A directory is missing or empty, although an earlier session had it.
 
-A run continues without a directory only if the guarantee of its policy still holds: a lost store is
-recomputed if the input can be read from its beginning, and the policy filters repeated outputs or
-permits them. Under such a policy, a node whose newest snapshot is damaged tries the one before it.
+Exception: a store that is lost or an old copy is recomputed, if the input can be read from its
+beginning, and the policy filters repeated outputs or permits them. Under such a policy, a node
+whose newest snapshot is damaged tries the one before it.
 
 `problems` does no I/O: `inspection` reads the directories, `opening` refuses a run.
 """
@@ -41,7 +42,7 @@ has a name instead of an index. The history contains the outputs of Spark before
 """
 
 OTHER_DIRECTORY = "give the --state of these outputs, or another --output"
-"""Advice for outputs whose state is not known."""
+"""Advice if a directory holds outputs whose state directory was not given."""
 
 _NAMES = {
     STORE: "the state of node",
@@ -55,13 +56,13 @@ _NAMES = {
 
 
 class DirectoryReport(Struct, frozen=True):
-    """The contents of one directory of a run, according to its owner and its checksums."""
+    """Findings about one directory of a run: its owner, its contents, and any damage."""
 
     role: str
     """`node-0`, `input-1`, `output-0`, ..."""
     path: str
     owner: DirectoryOwner | None = None
-    """None if the directory is missing or damaged, or nothing was ever written to it."""
+    """None if the directory has no readable owner: it is missing, empty or damaged."""
     damage: str = ""
     """A sentence on changed or unreadable data; empty if the directory is intact."""
     crashes_reader: bool = False
@@ -73,8 +74,10 @@ class DirectoryReport(Struct, frozen=True):
     trimmed: int = 0
     """Of a log: entries with smaller times have been removed."""
     t_last: int = -1
-    """Of outputs: the consumer has stored everything up to this time (or, by policy, epoch,
-    production or bundle)."""
+    """Of outputs: the consumer has stored everything up to this number.
+
+    The policy determines what it counts: times, epochs, productions or bundles.
+    """
     failures: int = 0
     """Of outputs: number of dead letters of failed functions at the consumer."""
     summary: str = ""
@@ -183,7 +186,7 @@ def _replayable(policy: Policy, state: ClusterState, reports: Sequence[Directory
 
 
 class _Rules(Struct, frozen=True):
-    """The rules of the module, for directories without damage."""
+    """The checks 1 to 4 of the module docstring, for undamaged directories."""
 
     policy: Policy
     registry: str
@@ -192,7 +195,10 @@ class _Rules(Struct, frozen=True):
     restart_advice: str
     """How to start over, for the texts."""
     used_up_to: int
-    """Largest t_last of the outputs: records up to this time were used; -1 if unknown."""
+    """Largest t_last of the outputs: records up to this time were used.
+
+    -1 if there are no outputs, or if t_last is not a time.
+    """
 
     def check(self, report: DirectoryReport) -> list[Problem]:
         """Return the most serious problem of one directory, if it has any."""
@@ -248,7 +254,7 @@ class _Rules(Struct, frozen=True):
         return bool(self.state.layout) and report.index not in self.state.layout
 
     def _check_log(self, report: DirectoryReport) -> Problem | None:
-        """Return the problem of a log that lacks records that are needed, or were used."""
+        """Return the problem of a log without records that a replay needs or that were used."""
         if report.kind != LOG or report.owner is None:
             return None
         offsets = self.state.snapshots[0].offsets if self.state.snapshots else ()

@@ -3,9 +3,10 @@
     {"record": 7, "file": "in.jsonl", "reason": "field 'id' is missing", "value": {"text": "..."}}
 
 ``value`` is the record, as an object or as its text, so it can be repaired and sent again. A replay
-adds no record twice. A record is durable in the file before its front covers its time, and so
-before any snapshot with a later time. If a new session reads a record again, it sets the record
-aside again only if it is still bad: the user may have repaired it in the input file.
+adds no record twice. A front writes a bad record durably before it sends a frame or promise that
+covers its time, so before any snapshot with a later time. If a new session reads a record again, it
+sets the record aside again only if it is still bad: the user may have repaired it in the input
+file.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class BadRecordFile:
 
     def count_below(self, time: int) -> int:
         """Return how many records below a time were set aside."""
-        return sum(aside < time for aside in self._times)
+        return sum(bad_time < time for bad_time in self._times)
 
     def add(self, records: Sequence[BadRecord]) -> None:
         """Write records durably, except those already in the file. Raises Unavailable.

@@ -1,10 +1,10 @@
-"""Opens the fronts of a flow: each with its source, its used file, and its receiver.
+"""Opens the inputs and the fronts of a flow.
 
 The fronts of `driftline run` are in the process of the command; in a cluster each front is a
 separate process. Both call this module.
 
 Inputs that cannot be read again (standard input, producers, live sources) have a receiver, which
-writes records to an input log.
+writes records to an input log. Inputs that may grow (files) have a used file (`used_files`).
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def open_input(
 ) -> Source | RetainedSource:
     """Return the source of input `number`, with a log and a receiver if it cannot be read again.
 
-    `receivers`: closes log and receiver; `is_stop_requested`: returns whether the run is to drain;
-    `is_only_input`: whether the flow has no other input; `event_time`: of the source in the flow.
-    Raises Unavailable, StateMismatch, NotPermitted.
+    `receivers`: takes the callbacks that close log and receiver; `is_stop_requested`: returns
+    whether the run is to drain; `is_only_input`: whether the flow has no other input; `event_time`:
+    event time of the flow's source, if any. Raises Unavailable, StateMismatch, NotPermitted.
     """
     if not isinstance(flow_input, str | PipedInput | LiveSource):
         return flow_input
@@ -125,7 +125,7 @@ def open_front(
     if isinstance(source, MAY_GROW):
         used_file = _open_used_file(number, source, config, process)
         checked = open_checked(source, used_file, bad_records, start)
-        if config.policy.replay:  # without replays, no use is recorded
+        if config.policy.replay:  # without replays, used records are not stored
             front_source = checked
     front = Front(
         number,
@@ -149,8 +149,8 @@ def record_used(fronts: Sequence[Front], policy: Policy, *, succeeded: bool) -> 
     """Record which records were used since the last snapshot.
 
     `succeeded`: whether the run ended without an error. If so, and if all inputs were read to their
-    end, all records were used. Otherwise the records whose outputs are delivered were used; they
-    are known only if outputs leave in the order of their times.
+    end, all records were used. Otherwise only records whose outputs are delivered were used. These
+    are known only if outputs leave in the order of their times; else nothing is recorded.
     """
     all_read = succeeded and all(front.next >= INFINITY for front in fronts)
     by_time = policy.output in (Output.FRONTIER, Output.DURABLE)
@@ -178,8 +178,11 @@ def _open_used_file(
 
 
 def _trim_log(input_log: InputLog, source: ReceivedSource) -> None:
-    """Trim the log up to the time at which the next call resumes, as there are no snapshots."""
-    with suppress(Unavailable):  # an error must not hide the outcome; the next call logs its start
+    """Trim the log up to the time at which the next call of the command resumes.
+
+    Only for policies without replays: they have no snapshots after which the log is trimmed.
+    """
+    with suppress(Unavailable):  # an error must not hide the outcome of the run
         input_log.trim(source.trimmed)
 
 
@@ -187,8 +190,10 @@ RECEIVED, PIPED = "received", "received from standard input"
 """Identities of inputs: records of producers, and standard input. No file has such an identity."""
 
 POLLED = "polled from "
-"""Prefix of the identity of a live source. A file's identity may have it, but ends with the format
-in parentheses."""
+"""Prefix of the identity of a live source.
+
+The identity of a file may start with it, too, but ends with the file's format in parentheses.
+"""
 
 
 def has_log(identity: str) -> bool:

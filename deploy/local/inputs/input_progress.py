@@ -1,4 +1,7 @@
-"""The progress of an input: how many records this call has read, and how far they are delivered."""
+"""The progress of an input: how many of its records were read, and how far they are delivered.
+
+All counts are those of this call of the command.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ class InputFigures(Struct, frozen=True):
     position: int | None
     """Approximate number of bytes at the start of its files whose outputs are all delivered."""
     size: int | None
-    """Bytes of its files."""
+    """Size of its files in bytes."""
     waiting: int | None
     """Received records that the front has not read yet."""
     lag_s: float
@@ -72,7 +75,7 @@ class InputProgress:
         self._position = 0
         """The largest position returned so far: progress never decreases."""
         self._records_before = 0
-        """Records of the log that earlier calls have read."""
+        """Number of logged records that earlier calls of the command have read."""
         if isinstance(source, ReceivedSource):
             self._records_before = source.records - source.count_stored_from(start)
 

@@ -1,8 +1,9 @@
-"""Files with a checksum of the records that a run has used from an input: `input-0.used`.
+"""Used files: each has a checksum of the records that a run has used from an input.
 
-The state directory has one for each input that may grow; a write replaces the file atomically. If a
-file is missing, or older than the last snapshot, the next start compares fewer records. The file
-has an owner, like all parts of a state directory.
+A record is used once a committed snapshot or a delivered output depends on it; it must not change
+afterwards. The state directory has a file such as `input-0.used` for each input that may grow. A
+write replaces the file atomically. If it is missing, or older than the last snapshot, the next
+start compares fewer records. It has an owner, like all parts of a state directory.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class UsedFile:
 def open_checked(
     source: Source, file: UsedFile, bad_records: BadRecordFile, start: int
 ) -> VerifiedSource:
-    """Compare the used records of a source with its file, and return the verified source.
+    """Compare the used records of a source with its used file, and return the verified source.
 
     `start`: the time from which the source will be read. Removes bad records that will be read
     again from `bad_records`. Raises StateMismatch if a used record has changed, InputError,
@@ -94,7 +95,7 @@ def open_checked(
 
 
 def read_used(path: Path) -> UsedFileContents | None:
-    """Return the contents of an input's file, or None if there is no such file.
+    """Return the contents of a used file, or None if there is no such file.
 
     Raises StateMismatch if it is damaged, Unavailable.
     """
@@ -131,4 +132,4 @@ def _decode_line(fields: object) -> tuple[int, int, bytes] | None:
             return None
         case (int(previous), int(offset), bytes(line)):
             return previous, offset, line
-    raise MalformedMessage("it has no checksum over records")
+    raise MalformedMessage("its copy of an incomplete line is invalid")

@@ -3,13 +3,13 @@
 The scheduler likes to run a process on the core of its waker, where it waits until the waker pauses
 even though another core is idle. In virtual machines this is the usual case, because a halted core
 looks like one that the hypervisor has taken away. Therefore processes that hand work to each other
-use different halves of the cores: a document passes between them several times, and becomes
-searchable about 10 % sooner. The same holds for ZeroMQ's threads, which receive for a process and
-wake it: those of a node and of a master use the half of their senders.
+use different halves of the cores. For example, a document of the search index passes between them
+several times, and becomes searchable about 10 % sooner. ZeroMQ's threads receive messages for a
+process and wake it, too: in nodes and masters they use the half that the process does not prefer.
 
-A process that is busy, or has to wait for its core, runs on any core: otherwise two of them could
-share a core while another one is idle. If another program changes the affinity of a process while
-it runs, that setting is kept.
+A process that is busy, or has to wait for its core, runs on any core: otherwise two busy processes
+could share a core while another core is idle. If another program changes the affinity of a process
+while it runs, the process keeps that setting.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def _cpu_demand_s() -> float:
 class CpuAffinity:
     """Affinity of this process, which starts on any of the cores.
 
-    `cores`: those of the service, () for no affinity; `half`: 0 or 1; `io_half`: that of ZeroMQ's
-    threads; the other parameters are system calls. Invariant: `CHECK_INTERVAL_S` after a process
-    became busy, it may run on any of the cores.
+    `cores`: those of the service, () for no affinity; `half`: the half that the process prefers, 0
+    or 1; `io_half`: the half of ZeroMQ's threads; the other parameters are system calls. Invariant:
+    `CHECK_INTERVAL_S` after a process became busy, it may run on any of the cores.
     """
 
     def __init__(
@@ -95,8 +95,7 @@ class CpuAffinity:
             self._run_on(self._half, self._io_half)
 
     def unpin(self) -> None:
-        """Run on any core until the next `adjust`: at the start, and in a forked copy, which has no
-        `adjust`."""
+        """Run on any core until the next `adjust`. A forked process calls only `unpin`."""
         if self._is_enabled:
             self._run_on(self._all, self._all)
 

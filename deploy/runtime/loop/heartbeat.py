@@ -5,8 +5,9 @@ While a turn lasts, it sends `Alive` to the master. It sends signs of life to th
 its process does not count as dead, its work does not count as lost, and the parent knows that the
 process does not hang. A slow turn is logged as a warning, and again each time its duration has
 doubled; the warning names the operators at work, and the label and record of the first element of
-the batch. A C function that holds the interpreter lock silences the heartbeat, too; once the
-process responds again, the master increases the timeout of that member (`Coordinator`).
+the batch. A C function that holds the interpreter lock silences the heartbeat, too. If it holds the
+lock for longer than the timeout of the member, the run recovers; once the process responds again,
+the master increases this timeout (`coordinator.members`).
 """
 
 from __future__ import annotations
@@ -118,8 +119,8 @@ class Heartbeat:
                 )
 
     def _send(self, to: str, address: str, data: bytes) -> None:
-        """Send to a receiver, whose address may have changed. The loop logs errors at its next
-        turn."""
+        """Send to a receiver, whose address may have changed. Ignore errors: the loop logs them
+        when it sends to the same address."""
         known_address, socket = self._sockets.pop(to, ("", None))
         if socket is not None and known_address != address:
             socket.close()

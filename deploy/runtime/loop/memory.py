@@ -11,10 +11,10 @@ objects that survive it are *old*. A *full* collection covers old objects, too, 
 more objects than after the last one; twice as many, if the process is busy.
 
 Freed memory returns to the system once a process is no longer busy. The C library keeps the space
-of large freed objects for the next ones: 80 to 260 MB after records of 1 to 10 MB. (Mapping each of
-them separately would return all of it at once, but costs three times the kernel's CPU time,
-measured.) Each thread may have a heap of its own, and each heap keeps such space: a process that
-accepts large objects from strangers uses one heap for all threads.
+of large freed objects for the next ones: 80 to 260 MB after records of 1 to 10 MB. (A separate
+mapping for each large object would return all of it at once, but tripled the CPU time in the kernel
+in a measurement.) Each thread may have a heap of its own, and each heap keeps such space: a process
+that accepts records from producers uses one heap for all threads.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ YOUNG_MIN = 1000
 """Number of new objects that makes a collection worthwhile."""
 
 YOUNG_MAX = 20_000
-"""Number of new objects that are collected even if the loop is busy. That takes 1 to 7 ms."""
+"""With this many new objects, collect even if the loop is busy. That takes 1 to 7 ms."""
 
 BUSY_SHARE = 0.02
 """A process is busy if its CPU time exceeds this share of the time since the last check."""
@@ -79,7 +79,7 @@ class GcScheduler(_IdleTask):
         """Number of blocks after the last full collection."""
 
     def collect_when_idle(self, now: float) -> None:
-        """Collect what is worthwhile. Precondition: the loop is idle."""
+        """Run a full or a young collection if it is worthwhile. Precondition: the loop is idle."""
         if self._blocks() > (2 if self._check(now) else 1.25) * self._blocks_after:
             gc.collect()
             self._blocks_after = self._blocks()
@@ -98,8 +98,8 @@ TRIM_INTERVAL_S = 10.0
 """Shortest interval between two returns of memory, in seconds."""
 
 TRIMS_MAX = 2
-"""Largest number of returns after a busy period, as each takes up to 0.1 s per GB. The second one
-returns the memory of data that was kept for a replay until the next snapshot."""
+"""How many times to return memory after a busy period. Each time takes up to 0.1 s per GB. The
+second time returns the memory of data that was kept for a replay until the next snapshot."""
 
 
 _M_ARENA_MAX = -8
@@ -122,16 +122,15 @@ def share_one_heap() -> None:
 
 
 class MallocTrimmer(_IdleTask):
-    """Returns freed memory of this process to the system. The owner calls `trim_when_idle` when
-    its loop is idle."""
+    """Task that returns freed memory of this process to the system while its loop is idle."""
 
     def __init__(self, trim: Callable[[], None] = _trim) -> None:
         super().__init__()
         self._trim_heaps = trim
         self._trimmed_at = -inf
-        """When memory was last returned."""
+        """When memory was last returned (seconds, monotonic)."""
         self._trims_left = 0
-        """Number of returns that follow the last busy period."""
+        """How many times to return memory until the next busy period."""
 
     def trim_when_idle(self, now: float) -> None:
         """Return memory to the system if that is due. Precondition: the loop is idle."""

@@ -5,16 +5,15 @@ process them, and sends the role's messages. The loop sleeps while there is no m
 spins, and never waits for a disk: one background thread executes the durable jobs, in order.
 
 Sockets: a PULL per role (`inbox`), and a PUSH per role and receiver; `transport` defines addresses
-and keys.
-The sockets have no high-water mark, so a send never fails because a queue is full (windows bound
-the amount in flight). If a reconnect loses messages, a gap in the sequence numbers reveals the
-loss. Background threads *wake* the loop: they send an empty message to the same PULL. Waiting at
-one socket wakes a node sooner than a poller over several.
+and keys. The sockets have no high-water mark, so a send never fails because a queue is full
+(windows bound the amount in flight). If a reconnect loses messages, a gap in the sequence numbers
+reveals the loss. Background threads *wake* the loop: they send an empty message to the PULL of a
+role. So a node waits at one socket, and wakes sooner than if it polled several.
 
-A process that does nothing else runs the loop with `run`; a process with other work calls `step`,
-and should do so within `low_latency` if outputs wait for it. Within `low_latency`, which `run`
-enters, garbage is collected when the loop is idle (`memory`). Every process returns freed memory
-when idle (`memory`); those of a service set their CPU affinity (`cpu_affinity`).
+A process that does nothing else runs the loop with `run`. A process with other work calls `step`,
+within `low_latency` if it is on the path of outputs. Within `low_latency`, which `run` enters,
+garbage is collected when the loop is idle. Every process returns freed memory when idle (`memory`);
+the processes of a service set their CPU affinity (`cpu_affinity`).
 """
 
 from __future__ import annotations
@@ -111,10 +110,10 @@ class Runtime:
         return [slot.role for slot in self._slots]
 
     def add(self, role: Role, address: str, execute_job: JobExecutor | None = None) -> str:
-        """Give a role an inbox. Return the address at which others reach it.
+        """Add a role with an inbox. Return the address at which other roles reach it.
 
         Raises Unavailable if the address is taken, NotPermitted if the transport forbids it.
-        `execute_job`: executes the role's jobs, if it has an executor of its own.
+        `execute_job`: executes the role's jobs; None: the executor of the runtime does.
         """
         inbox = self._make_inbox(role, address)
         if execute_job is not None:
@@ -152,10 +151,9 @@ class Runtime:
     ) -> None:
         """Add a role that receives input over its own socket or file descriptor, not an inbox.
 
-        `handle_input` handles the input that has arrived; it is called only while the role
-        `has_room`. While the role `has_work`, the loop does not wait. The loop calls the role's
-        ticks and executes its jobs as usual; `execute_job`: executes the jobs, if the role has its
-        own executor.
+        `handle_input` handles the input that has arrived. The loop calls it only while the role
+        `has_room`, and does not wait while the role `has_work`. It calls the role's ticks and
+        executes its jobs as usual; `execute_job`: as in `add`.
         """
         self._add_slot(_RoleSlot(role, socket, has_room, has_work))
         self._input_handlers[socket] = handle_input
@@ -421,8 +419,8 @@ def _send_parts(send: _Send, data: bytes) -> None:
 
 
 class _RoleSlot:
-    """Role in a runtime, with its own socket or file descriptor, if any. The socket wakes the loop
-    only while the role has room for its input."""
+    """Role in a runtime, with its own socket or file descriptor, if it has no inbox. The socket
+    wakes the loop only while the role has room for its input."""
 
     def __init__(
         self,
@@ -444,7 +442,7 @@ class _RoleSlot:
         return bool(self.role.outbox) or isinstance(self._socket, zmq.Socket)
 
     def arm(self, poller: zmq.Poller) -> bool:
-        """Poll the socket only while there is room: otherwise the loop would spin.
+        """Poll the socket only while the role has room: otherwise the loop would spin.
 
         Return whether the role has work even without input.
         """

@@ -1,11 +1,12 @@
 """Catalogue of all metrics: names, kinds, labels and help texts.
 
 Names follow Prometheus' conventions: base units, `_total` for counters. All metrics have the label
-`flow`; it is empty for those about an agent of a cluster itself. No label has a value that depends
-on data: there is never one for a key, a time or a record.
+`flow`; it is empty for those about an agent of a cluster itself. No label value depends on data:
+no metric has a label for a key, a time or a record.
 
-Counters start at 0 with each process; those of a node, with each incarnation, except counts of what
-the consumer has stored. Functions such as `rate` and `increase` handle such resets.
+Counters start at 0 with each process. The counters of a node start at 0 with each incarnation,
+except counts of what the consumer has stored. Prometheus' functions `rate` and `increase` handle
+these resets.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Family(Struct, frozen=True):
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:
-    """Return (upper bound, number of values not larger) pairs, in Prometheus' form."""
+    """Return (upper bound, number of values up to this bound) pairs, in Prometheus' form."""
     total, buckets = 0, []
     counts = list(histogram.counts)
     for bound, count in zip((*histogram.bounds, None), counts, strict=True):
@@ -74,7 +75,7 @@ FAMILIES = (
     ),
     Family(
         "driftline_malformed_messages_total", COUNTER, _PROCESS,
-        "Messages that were dropped because no role of the run sends such a message.",
+        "Messages dropped as malformed or not permitted, and messages that could not be sent.",
     ),
     Family(
         "driftline_obstacles", GAUGE, _PROCESS,
@@ -108,9 +109,10 @@ FAMILIES = (
            "Bytes of changes that wait for the next snapshot."),
     Family("driftline_backpressure_seconds_total", COUNTER, _NODE,
            "Seconds in which the node paused because its consumer or snapshots were slow."),
-    Family("driftline_snapshot_bytes", GAUGE, _NODE, "Size of the last part that was written."),
+    Family("driftline_snapshot_bytes", GAUGE, _NODE,
+           "Size of the node's part of the last snapshot."),
     Family("driftline_snapshot_written_bytes_total", COUNTER, _NODE,
-           "Size of all parts that were written."),
+           "Size of all parts of snapshots that the node has written."),
     # Nodes whose flow has operators with event times.
     Family("driftline_source_watermark_timestamp_seconds", GAUGE, ("node", "source"),
            "Watermark of a source; absent before its first record, and after its end."),
@@ -137,7 +139,7 @@ FAMILIES = (
            "From the start of a snapshot until its commit."),
     Family("driftline_snapshot_pending_seconds", GAUGE, (),
            "Age of the snapshot in progress; 0 without one."),
-    # Fronts: in the command's own process; in a cluster, in a process each.
+    # Fronts: in the command's own process; in a cluster, each in a process of its own.
     Family("driftline_records_total", COUNTER, _SOURCE,
            "Records that this call has read; a replayed record counts once."),
     Family("driftline_bad_records_total", COUNTER, _SOURCE,
@@ -147,7 +149,7 @@ FAMILIES = (
     Family("driftline_delivery_latency_seconds", HISTOGRAM, _SOURCE,
            "From sending a record to a node until its outputs are at the consumer."),
     Family("driftline_undelivered_records", GAUGE, _SOURCE,
-           "Records sent to nodes whose outputs are not all delivered."),
+           "Records that were sent to nodes and whose outputs are not all delivered."),
     Family("driftline_in_flight_records", GAUGE, _SOURCE, "Records of the source in flight."),
     Family("driftline_in_flight_bytes", GAUGE, _SOURCE, "Bytes of these records."),
     Family("driftline_in_flight_limit_seconds_total", COUNTER, _SOURCE,

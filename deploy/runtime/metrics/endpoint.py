@@ -4,8 +4,8 @@
 fixed order: the master, node-0, node-1, ... A restarted process uses the port of its role. With
 port 0 each process uses a free port and publishes it.
 
-A port in use at the start of the run is an error, for any process of the run. Later it is a
-warning, and the process serves no metrics: metrics never end a run.
+If the port of any process is in use at the start of the run, the command reports an error. If a
+port is in use later, the process logs a warning and serves no metrics: metrics never end a run.
 
 A process that picks its port writes it to a file beside the sockets of its run. An agent reads the
 port from this file, for its list of targets. The next process of the same role tries this port

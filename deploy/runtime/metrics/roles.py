@@ -1,15 +1,15 @@
 """Metrics and health of each role, and the context managers that serve them.
 
-The functions take the configuration of the process, which says whether and where to serve, and the
-role with its runtime; they return a context manager. Prometheus' libraries are imported only if
-used.
+The `serve_*` functions take the role, its runtime, and the configuration of the process or the
+address, which says whether and where to serve; they return a context manager. Prometheus' libraries
+are imported only if used.
 
 *Healthy*: the loop has turned recently; or it is busy with one turn, and the heartbeat, a thread
 beside it, reports that the process lives. *Ready*: a node runs, with its state and the answer of
 its consumer; the master has all nodes at work, or stands by; fronts have started to read.
 
-The samples are plain values, which a loop may change meanwhile; there are no locks, and there is no
-work without scrapes. Protocol roles do not know about metrics: these are their own counters.
+A scrape reads the roles' own counters without locks, while the loop may change them. Without
+scrapes there is no work. Protocol roles do not know about metrics.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def master_samples(master: Master) -> Iterator[Sample]:
 
 
 def candidate_samples(candidate: Candidate) -> Iterator[Sample]:
-    """Yield the samples of one of several masters: before it leads, only that it does not."""
+    """Yield the samples of one of several masters: before it leads, `driftline_master_leads`."""
     if candidate.master is None:
         yield "driftline_master_leads", (candidate.name,), 0
     else:
@@ -164,7 +164,7 @@ Context = AbstractContextManager[object]
 
 
 TURN_TIMEOUT_S = 10.0
-"""Time in seconds without a turn after which a loop counts as hung or starved; an idle one turns
+"""Time in seconds without a turn after which a loop counts as hung or starved; an idle loop turns
 once a second."""
 
 Ready = Callable[[], str]
@@ -290,7 +290,7 @@ def serve_front(
 
 
 def preload() -> None:
-    """Load the libraries in the fork server, so that no process forked from it need load them."""
+    """Load Prometheus' libraries in the fork server, so that forked processes start with them."""
     import driftline.deploy.runtime.metrics.serving  # noqa: F401
 
 
@@ -304,7 +304,7 @@ def _serving(
 ) -> Context:
     """Serve the metrics of a process.
 
-    `number`: position of its port after that of the command (`Endpoint.of_child`).
+    `number`: as in `Endpoint.of_child`; unused with port 0, which all processes in a cluster have.
     """
     if not config.metrics:
         return nullcontext()

@@ -1,4 +1,4 @@
-"""HTTP server for `/metrics`, `/healthz`, `/readyz`, and `/targets` of an agent.
+"""HTTP server for `/metrics`, `/healthz` and `/readyz`, in an agent also for `/targets`.
 
 It uses the server of prometheus-client. The pages are read-only and contain no secrets; a client
 that is silent for `CLIENT_TIMEOUT_S` is disconnected. Only processes that serve metrics import this
@@ -119,7 +119,7 @@ class MetricsServer(ThreadingWSGIServer):
             self.socket.shutdown(socket.SHUT_RDWR)  # wakes the serving thread
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Ignore disconnected clients: the base class would print a traceback."""
+        """Print no traceback, as the base class would, for example if a client has disconnected."""
 
 
 class _Handler(WSGIRequestHandler):
@@ -143,9 +143,9 @@ def serving(
 ) -> Iterator[None]:
     """Serve the metrics of a process within this context.
 
-    `name`: of the process, as in log lines; `port_file`: file to publish a free port in, if the
-    endpoint names no port; `targets`: returns the scrape targets. If the port is in use, the
-    process logs a warning and continues without metrics.
+    `name`: of the process, as in log lines; `port_file`: the file in which the server publishes its
+    port, if the endpoint has port 0; `targets`: returns the scrape targets. If the port is in use,
+    the process logs a warning and continues without metrics.
     """
     try:
         server = _make_server(

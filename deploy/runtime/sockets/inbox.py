@@ -1,8 +1,8 @@
-"""Inbox of a role: the socket for messages from other processes, and from threads of its own.
+"""Inbox of a role: the socket that receives messages of other processes, and wake-ups of threads.
 
-With keys, ZeroMQ attaches the name of the sender's key to each message. A message without a key is
-from a thread of this process: it has to be empty, and only wakes the loop. A large message has
-several parts.
+A thread of this process wakes the loop with an empty message. If the process has keys, ZeroMQ
+attaches the name of the sender's key to each message of another process. The inbox then drops any
+message that has content but no key, and accepts a large message in several parts.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.wire.role import Role
 
 DRAIN = 64
-"""Maximum number of messages that a turn takes from an inbox, beyond one that ended a wait."""
+"""Maximum number of messages that a turn takes from an inbox, besides one that ended a wait."""
 
 _EVENTS = int(zmq.EVENTS)
-"""A plain integer: pyzmq's enumeration costs more than the call that takes it."""
+"""A plain integer, because pyzmq's enumeration would cost more than the rest of the call."""
 
 _NOBLOCK = int(zmq.NOBLOCK)
 
 
 class Inbox:
-    """Inbox that listens from its construction on. Raises Unavailable if its address is taken,
-    NotPermitted if the transport forbids it."""
+    """Inbox that listens once it is constructed.
+
+    The constructor raises Unavailable if the role cannot listen at the address or others could not
+    connect to it, NotPermitted if the transport forbids the address.
+    """
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class Inbox:
             ) from None
 
     def take(self, wait_ms: int = 0) -> None:
-        """Pass arrived messages to the role; if there are none, wait for one at most `wait_ms`."""
+        """Pass arrived messages to the role; if there are none, wait up to `wait_ms` for one."""
         socket, get_option = self.socket, self.socket.get
         try:
             if wait_ms and not get_option(_EVENTS):
@@ -76,7 +79,7 @@ class Inbox:
                     return
                 self._receive(_NOBLOCK)
         except zmq.Again:
-            pass  # the wait timed out, or the connection of an announced message was closed
+            pass  # the wait timed out, or a connection closed after `EVENTS` reported its message
 
     def check(self) -> None:
         """Raise ThreadDied if a thread that the inbox needs has died."""
@@ -134,7 +137,7 @@ class GuardedInbox(Inbox):
         parts = [part.buffer for part in (frame, *more)]
         size = sum(map(len, parts))
         if size > MESSAGE_BYTES_MAX:
-            self.role.drop(MalformedMessage(f"{size} bytes, at most {MESSAGE_BYTES_MAX}"))
+            self.role.drop(MalformedMessage(f"it has {size} bytes, over {MESSAGE_BYTES_MAX}"))
         else:
             self.role.receive(b"".join(parts), sender_key)
 

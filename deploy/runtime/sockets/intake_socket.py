@@ -1,8 +1,8 @@
 """The intake's socket: carries messages of producers, and answers, over a ZeroMQ ROUTER.
 
 A message has one part, preceded by the route to its producer, which the ROUTER adds and removes.
-With keys, the ROUTER accepts only connections whose key has a right to its source, and each message
-carries the name of its key.
+With keys, the ROUTER accepts only connections whose key has a right to the intake's source, and
+ZeroMQ attaches the name of the key to each received message.
 
 Bounds: ZeroMQ rejects messages above `MESSAGE_BYTES_MAX` and connections that do not complete their
 handshake in time. The ROUTER has no high-water mark for received messages: libzmq 4.3.5 aborts the
@@ -50,13 +50,14 @@ ANSWERS_MAX = 64
 """Largest number of answers per producer that wait in ZeroMQ's memory."""
 
 DRAIN = 64
-"""Maximum number of messages that a turn takes off the socket; off the backlog, twice as many."""
+"""Maximum number of messages that `handle_input` takes off the socket; `take_waiting` takes up to
+twice as many off the backlog."""
 
 BACKLOG_BYTES = 1 << 25
 """Largest number of bytes of messages that wait for room; one larger message may wait alone."""
 
 OVERHEAD_BYTES = 1 << 8
-"""Memory for a waiting message in addition to its bytes."""
+"""Bytes of memory for a waiting message in addition to its size."""
 
 
 class Keys(Struct, frozen=True):
@@ -80,7 +81,7 @@ class IntakeSocket(Intake):
         window_bytes: int = WINDOW_BYTES,
         keys: Keys | None = None,
     ) -> None:
-        """`keys`: None accepts every producer that can connect."""
+        """`keys`: None: accept every producer that can connect."""
         super().__init__(source, name=name, window=window, window_bytes=window_bytes)
         share_one_heap()
         raise_descriptor_limit()
@@ -172,7 +173,7 @@ class IntakeSocket(Intake):
         return more
 
     def close(self, linger_ms: int = 500) -> None:
-        """Release the address."""
+        """Release the address. `linger_ms`: how long to keep sending the last answers."""
         super().close()
         self._overflow_log.close()
         if self._zap is not None:

@@ -9,7 +9,8 @@ rights; the rights in a key file are information for its holder.
      "rights": {"names": ["shop", "shop-*"], "sources": ["orders"]},
      "servers": {"a": "..."}}
 
-`servers` are the public keys of the hosts that a producer may connect to.
+`servers` maps each host to its public key, with which a producer checks the host that it connects
+to. It is empty in the keys of hosts and consumers.
 """
 
 from __future__ import annotations
@@ -37,22 +38,23 @@ from driftline.engine.wire.addresses import Address, host_of, is_public_key, par
 SUFFIX = ".key"
 
 AUTHORISED = "authorised"
-"""File of the public halves."""
+"""Name of the file with the public halves."""
 
 BYTES_MAX = 1 << 24
-"""Largest size of this file."""
+"""Maximum size of the file `authorised`."""
 
 KEY_MODE, DIRECTORY_MODE = 0o600, 0o700
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 HOST_NAMES = ("master", "node-*", "front-*", "poller", "poller-*", "agent")
-"""Names of the roles that a host may run."""
+"""Patterns of the names of the roles that a host may run."""
 
 HOST, PRODUCER, CONSUMER = "host", "producer", "consumer"
 """Kinds of key holders; a consumer takes outputs."""
 
 NAME_CHARS_MAX = 200
+"""Maximum length of a pattern in `Rights`."""
 
 _Decoded = TypeVar("_Decoded")
 
@@ -67,9 +69,9 @@ class Rights(Struct, frozen=True):
         >>> Rights(names=("shop", "shop-*"), sources=("orders",)).may_send_to("payments")
         False
 
-    Hosts have names only, those of the roles that may run there. A producer has sources, and the
-    producer ids that it may use as its names; a consumer has sinks, and the name of a role. Raises
-    NotPermitted for an invalid pattern.
+    A host has only names: those of the roles that it may run. A producer has sources; its names are
+    the producer ids that it may use. A consumer has sinks; its only name is `consumer`, its role.
+    The constructor raises NotPermitted for an invalid pattern.
     """
 
     names: tuple[str, ...] = ()
@@ -85,7 +87,7 @@ class Rights(Struct, frozen=True):
 
     @property
     def is_member(self) -> bool:
-        """Whether it may send to members at all: producers send only to the intake."""
+        """Whether the key may send to members at all: producers send only to the intake."""
         return not self.sources
 
     @property
@@ -94,15 +96,15 @@ class Rights(Struct, frozen=True):
         return PRODUCER if self.sources else CONSUMER if self.sinks else HOST
 
     def may_send_as(self, name: str) -> bool:
-        """Return whether it may send messages in this name."""
+        """Return whether the key may send messages under this name."""
         return _matches_any(name, self.names)
 
     def may_send_to(self, source: str) -> bool:
-        """Return whether it may send records to this source."""
+        """Return whether the key may send records to this source."""
         return _matches_any(source, self.sources)
 
     def may_take(self, sinks: Iterable[str]) -> bool:
-        """Return whether it may take the outputs of all these sinks."""
+        """Return whether the key may take the outputs of all these sinks."""
         return all(_matches_any(sink, self.sinks) for sink in sinks)
 
 
@@ -132,7 +134,7 @@ class KeyPair:
 
     @classmethod
     def new(cls, name: str, rights: Rights, servers: Mapping[str, str] | None = None) -> Self:
-        """Return a new pair. Raises NotPermitted for an invalid file name."""
+        """Return a new pair. Raises NotPermitted for a name that cannot be a file name."""
         if _NAME.fullmatch(name) is None:
             raise NotPermitted(
                 f"{name!r} cannot be the name of a key: it has letters, digits, `-`, `_` and `.`, "
@@ -142,8 +144,12 @@ class KeyPair:
         return cls(name, public.decode(), secret.decode(), rights, dict(servers or {}))
 
     def server_at(self, address: str) -> Address:
-        """Return the address of an intake with the public key of its host: the key in the address,
-        that of the host with this name, or that of the only host. Raises NotPermitted."""
+        """Return the address of an intake with the public key of its host.
+
+        The key is the one in the address, or else that of the host named in the address, or else
+        that of the only host in `servers`. An `ipc://` address needs no key. Raises NotPermitted if
+        the address is invalid or the key is unknown.
+        """
         try:
             server = parse(address)
         except MalformedMessage as error:
@@ -179,7 +185,7 @@ def read_key(path: Path) -> KeyPair:
         raise Unavailable(f"cannot read the key {path}: {error.strerror}") from None
     key = _decoded(path, data, KeyPair)
     if not all(map(is_public_key, (key.public, key.secret, *key.servers.values()))):
-        raise NotPermitted(f"{path} is damaged: it has no pair of keys")
+        raise NotPermitted(f"{path} is damaged: a key in it is not in Z85 format")
     if zmq.curve_public(key.secret.encode()).decode() != key.public:
         raise NotPermitted(f"{path} is damaged: its halves do not belong together")
     return key
@@ -200,8 +206,9 @@ def _encoded(value: object) -> bytes:
 def own_key(path: Path, *, producer: bool = False) -> KeyPair:
     """Return the key of this process, from a file or a directory of keys.
 
-    A directory must have one key of the right kind (host or producer); of several host keys, the
-    one named after this machine is used. Raises NotPermitted, Unavailable.
+    `producer`: use the key of a producer, not that of a host. A directory must have one key of this
+    kind; of several host keys, the one named after this machine is used. Raises NotPermitted,
+    Unavailable.
     """
     if not path.is_dir():
         _check_directory(path.parent)
@@ -227,8 +234,12 @@ def own_key(path: Path, *, producer: bool = False) -> KeyPair:
 
 
 def _check_directory(path: Path) -> None:
-    """Raise NotPermitted if others can read the files of a set of keys, or replace those of a
-    directory with single keys; Unavailable."""
+    """Raise NotPermitted if the mode of a directory lets other users access the keys in it.
+
+    Others must not read or write a directory with `authorised`, and must not write a directory with
+    single keys. A directory with the sticky bit, such as /tmp, passes. Raises Unavailable if the
+    mode cannot be read.
+    """
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError as error:
@@ -264,7 +275,7 @@ class Authorised:
         self._read()
 
     def find_key(self, public: str) -> tuple[str, Rights] | None:
-        """Return the name and the rights of a key; None: it is not authorised."""
+        """Return the name and the rights of a public key; None: it is not authorised."""
         with self._lock:
             with suppress(NotPermitted, Unavailable):  # keep the previous entries
                 self._read()
@@ -318,7 +329,7 @@ def make_keys(directory: Path, wanted: Sequence[tuple[str, Rights]]) -> list[Key
         if not directory.exists():
             make_directory(directory.parent)
             directory.mkdir(DIRECTORY_MODE)
-            directory.chmod(DIRECTORY_MODE)  # whatever the umask removes
+            directory.chmod(DIRECTORY_MODE)  # `mkdir` subtracts the umask
         lock = Lock(directory / ".lock", f"{directory} is being changed", wait_s=5.0)
         try:
             return _make(directory, wanted)

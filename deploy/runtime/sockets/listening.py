@@ -63,7 +63,8 @@ def listen(address: str) -> socket.socket:
 def resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
     """Return the family and the address of a socket that is to listen at a host and port.
 
-    Raises OSError if the host does not resolve.
+    Prefers IPv4. The host `*` or "" stands for all IPv4 interfaces. Raises OSError if the host does
+    not resolve.
     """
     any_host = "0.0.0.0" if host in (_ANY, "") else host
     try:
@@ -72,17 +73,17 @@ def resolve(host: str, port: int) -> tuple[socket.AddressFamily, Any]:
         )
     except UnicodeError:
         raise OSError("this is not a valid host name") from None
-    family, _, _, _, place = sorted(addresses, key=lambda each: each[0])[0]  # IPv4 first
-    return family, place
+    family, _, _, _, address = sorted(addresses, key=lambda each: each[0])[0]  # IPv4 first
+    return family, address
 
 
 def listen_tcp(host: str, port: int) -> socket.socket:
     """Return a socket that listens at a host and port. Raises OSError."""
-    family, place = resolve(host, port)
+    family, address = resolve(host, port)
     listener = socket.socket(family)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(place)
+        listener.bind(address)
         listener.listen(BACKLOG)
     except BaseException:
         listener.close()
@@ -120,10 +121,10 @@ def _unusable(address: str, reason: str) -> Unavailable:
 
 def _host_and_port(address: str) -> tuple[str, str]:
     """Return host and port; the port is empty if absent, as in tcp://[::1] and tcp://127.0.0.1."""
-    place = address.partition("://")[2]
-    host, colon, port = place.rpartition(":")
+    netloc = address.partition("://")[2]
+    host, colon, port = netloc.rpartition(":")
     if not colon or port.endswith("]"):
-        return place.removeprefix("[").removesuffix("]"), ""
+        return netloc.removeprefix("[").removesuffix("]"), ""
     return host.removeprefix("[").removesuffix("]"), port
 
 
@@ -133,7 +134,7 @@ def _listen_unix(path: str) -> socket.socket:
         if path.startswith("@"):
             path = chr(0) + path[1:]
         else:
-            _remove_deserted(path)
+            _remove_stale_socket(path)
         listener.bind(path)
         listener.listen(BACKLOG)
     except BaseException:
@@ -142,13 +143,13 @@ def _listen_unix(path: str) -> socket.socket:
     return listener
 
 
-def _remove_deserted(path: str) -> None:
+def _remove_stale_socket(path: str) -> None:
     """Remove the file of a socket at which no process listens any more."""
     with suppress(FileNotFoundError):
         if not stat.S_ISSOCK(Path(path).stat().st_mode):
             return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             try:
-                other.connect(path)
+                probe.connect(path)
             except ConnectionRefusedError:
                 Path(path).unlink()

@@ -27,7 +27,7 @@ _HANDSHAKE_EVENTS = (
 class Monitor:
     """Reader of the events of a socket.
 
-    All monitors use the same address, so only one socket of a context can be monitored.
+    All monitors use the same address, so a context can have only one monitored socket.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], events: int) -> None:
@@ -45,7 +45,7 @@ class Monitor:
             yield event, value
 
     def close(self) -> None:
-        """Stop the events.
+        """Stop monitoring.
 
         Call this before closing the watched socket. Otherwise ZeroMQ's thread would block on an
         event without a reader.
@@ -56,7 +56,7 @@ class Monitor:
 
 
 class ConnectionMonitor(Monitor):
-    """Open connections that a listening socket has accepted."""
+    """Counter of the open connections that a listening socket has accepted."""
 
     def __init__(self, socket: zmq.Socket[bytes]) -> None:
         super().__init__(socket, int(zmq.Event.ACCEPTED | zmq.Event.DISCONNECTED))
@@ -73,10 +73,10 @@ class ConnectionMonitor(Monitor):
 
 
 class HandshakeMonitor(Monitor):
-    """Failed handshakes of a socket that connects to one address.
+    """Detector of failed handshakes of a socket that connects to one address.
 
-    A socket does not report a failed handshake. If the server rejects the key, or only one side has
-    keys, ZeroMQ does not even retry: the socket is dead.
+    Calls of a socket do not raise after a failed handshake. If the server rejects the key, or only
+    one side has keys, ZeroMQ does not even retry: the socket never connects.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], address: str, key: str = "") -> None:
@@ -88,7 +88,7 @@ class HandshakeMonitor(Monitor):
         """Possible reason for missing answers, to append to an error: "; ..."; empty if unknown."""
 
     def check(self) -> None:
-        """Raise NotPermitted if no handshake with the server can succeed."""
+        """Raise NotPermitted if no handshake with the server can succeed. Update `hint`."""
         for event, value in self.events():
             if event == zmq.Event.HANDSHAKE_SUCCEEDED:
                 self.hint = ""

@@ -2,14 +2,14 @@
 
 Processes of one machine use `ipc://`, or `tcp://` on the loopback interface. Connections between
 machines use CURVE: each side proves its key, and speaks only for the names of that key. This holds
-in both directions. The ZAP handler (`zap`) checks each incoming connection; and a process sends
-nothing to an address whose key may not speak for the intended role, nor outputs to a consumer
-without a right to all of them.
+in both directions. The ZAP handler (`zap`) checks each incoming connection. A process sends nothing
+to an address whose key may not speak for the intended role, and sends outputs only to a consumer
+with a right to all their sinks.
 
 From a stranger, ZeroMQ accepts only the handshake, within `HANDSHAKE_MS` and in frames of at most
 `PART_BYTES`. After the handshake, the connection is a member's: windows bound its data in flight,
-and `MESSAGE_BYTES_MAX` bounds a message. ZeroMQ has one size limit for frames before and after the
-end of a handshake, so a large message has several parts. The descriptors of the process bound the
+and `MESSAGE_BYTES_MAX` bounds a message. ZeroMQ applies the same limit to frames before and after
+the handshake, so a large message has several parts. The limit of file descriptors also bounds the
 number of connections.
 """
 
@@ -54,7 +54,7 @@ Scheme = Literal["ipc", "tcp"]
 
 
 class Transport(Struct, frozen=True):
-    """Transport of the roles of a process; by default within this machine, by `ipc://`.
+    """Transport of the roles of a process; by default within this machine, over `ipc://`.
 
     `bind`: HOST or HOST:PORT to listen at, by default at a free port; `advertise`: HOST or
     HOST:PORT for other processes to connect to, by default the same; `own`, `authorised`: the key
@@ -86,16 +86,17 @@ class Transport(Struct, frozen=True):
             )
 
     def resolve_advertised(self, bound: str) -> str:
-        """Return the address that others connect to for an endpoint at which a role listens.
+        """Return the address that other processes connect to.
 
-        Raises Unavailable if there is none.
+        `bound`: the endpoint at which the role listens. Raises Unavailable if it is a wildcard such
+        as 0.0.0.0, and `advertise` is not set.
         """
         if not bound.startswith("tcp://"):
             return bound
         host, port = _split(bound.removeprefix("tcp://"))
         if self.advertise:
-            host, other_port = _split(self.advertise)
-            port = other_port or port
+            host, advertised_port = _split(self.advertise)
+            port = advertised_port or port
         if host in ("0.0.0.0", "[::]", "*"):
             raise Unavailable(
                 f"{bound} stands for every address of this machine: name the one that others "
@@ -104,7 +105,12 @@ class Transport(Struct, frozen=True):
         return str(Address(f"tcp://{host}:{port}", self.own.public if self.own else ""))
 
     def resolve_peer(self, address: str, to: str) -> Address:
-        """Return the address to connect to for a role. Raises MalformedMessage, NotPermitted."""
+        """Parse the address of role `to`, and check whether this process may connect to it.
+
+        Raises MalformedMessage for a text that is not an address. Raises NotPermitted if the
+        address has no key with a right to the role (for a consumer, to all `sinks`), or if this
+        process has no keys and the address is one of another machine, or has a key.
+        """
         peer = parse(address)
         if peer.endpoint.startswith("inproc://"):
             return peer
@@ -142,7 +148,7 @@ class Transport(Struct, frozen=True):
 
 
 def raise_descriptor_limit() -> None:
-    """Raise the limit of descriptors, and so of connections, to the system's maximum."""
+    """Raise the soft limit of file descriptors, and so of connections, to the hard limit."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -197,7 +203,7 @@ class TransportConfig(Struct, frozen=True):
         return Transport(self.scheme, self.bind, self.advertise, own, all_keys, sinks)
 
     def endpoint(self, port: int) -> str:
-        """Return the endpoint of this host with a port; only for `tcp`."""
+        """Return the endpoint to listen at with a port. Precondition: the scheme is `tcp`."""
         return f"tcp://{_split(self.bind)[0]}:{port}"
 
     def authorised(self) -> Authorised:
@@ -208,14 +214,14 @@ class TransportConfig(Struct, frozen=True):
 
     def address(self, name: str, sockets: str) -> str:
         """Return the address of a role: a `known` one, or with `ipc` its socket in the folder
-        `sockets`."""
+        `sockets`. Precondition: with `tcp`, the address is known."""
         known_addresses = dict(self.known)
         if name in known_addresses or self.scheme == "tcp":
             return known_addresses[name]
         return f"ipc://{sockets}/{name}"
 
     def inbox(self, name: str, sockets: str) -> str:
-        """Return the address at which a role listens."""
+        """Return the address for a role to listen at; the port `*` stands for any free port."""
         known_address = dict(self.known).get(name)
         if self.scheme == "ipc":
             return known_address or f"ipc://{sockets}/{name}"
@@ -228,7 +234,7 @@ class TransportConfig(Struct, frozen=True):
 LOCAL = TransportConfig()
 
 
-def _split(place: str) -> tuple[str, str]:
+def _split(netloc: str) -> tuple[str, str]:
     """Return host, with the brackets of IPv6, and port; the port is empty if absent."""
-    host, colon, port = place.rpartition(":")
-    return (host, port) if colon and not port.endswith("]") else (place, "")
+    host, colon, port = netloc.rpartition(":")
+    return (host, port) if colon and not port.endswith("]") else (netloc, "")

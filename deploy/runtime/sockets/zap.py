@@ -24,7 +24,7 @@ from driftline.deploy.runtime.threads import ThreadDied
 from driftline.engine.events import RateLimitedLog
 
 MEMBERS = "members"
-"""Domain of all roles of a run."""
+"""Domain of the inboxes of all roles of a run."""
 
 SOURCE = "source "
 """Prefix of the domain of an intake, before the name of its source."""
@@ -37,7 +37,7 @@ _LOG_CHECK_MS = 1000
 
 
 class CurveSenderKey(Struct, frozen=True):
-    """Names under which a key may send."""
+    """The key of a sender: its name and its rights. Implements `engine.wire.kinds.SenderKey`."""
 
     key: str
     rights: Rights
@@ -97,15 +97,16 @@ class Zap:
 
     def _answer(self, request: list[bytes]) -> list[bytes]:
         """Return the answer to a request: the name of the key, or a refusal."""
-        number = request[1]
-        sender_key, reason = self._sender_key(request)
+        request_id = request[1]
+        sender_key, reason = self._authorise(request)
         if sender_key is None:
             self.refused += 1
             self._refusal_log.add(monotonic(), reason)
-            return [_VERSION, number, b"400", b"no right", b"", b""]
-        return [_VERSION, number, b"200", b"OK", sender_key.key.encode(), b""]
+            return [_VERSION, request_id, b"400", b"no right", b"", b""]
+        return [_VERSION, request_id, b"200", b"OK", sender_key.key.encode(), b""]
 
-    def _sender_key(self, request: list[bytes]) -> tuple[CurveSenderKey | None, str]:
+    def _authorise(self, request: list[bytes]) -> tuple[CurveSenderKey | None, str]:
+        """Return (key, "") for a key that may connect, or else (None, reason of the refusal)."""
         if len(request) != 7 or request[0] != _VERSION or request[5] != b"CURVE":
             return None, "it does not use CURVE"
         domain, credential = request[2].decode(errors="replace"), request[6]

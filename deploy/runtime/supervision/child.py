@@ -15,13 +15,13 @@ from pathlib import Path
 from types import FrameType
 
 _PACKAGE = Path(os.path.abspath(__file__)).parents[3]
-"""The folder `driftline`, unresolved, because the folders in it may be links."""
+"""The folder `driftline`. Links are not resolved, because its subfolders may be links."""
 
 _ROOT = str(_PACKAGE.parent)
 
 
 def command(module: str, *arguments: object) -> list[str]:
-    """Return the command line that runs a module of ours in a process of its own."""
+    """Return the command line that runs a module of Driftline in a child process."""
     return [sys.executable, "-P", __file__, module, *map(str, arguments)]
 
 
@@ -50,12 +50,12 @@ _PYTHON_HANDLERS = (signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler)
 
 
 def _ignore_signal(number: int, frame: FrameType | None) -> None:
-    """Ignore a signal for the whole process group: the command decides when children end."""
+    """Ignore a signal such as that of Ctrl-C, which the whole process group receives."""
 
 
 def _restore_default_handlers() -> None:
-    """Restore the default handlers in a process that a function forks, so that its creator can end
-    it, with SIGTERM for example."""
+    """Restore the default handlers in a process that a user function forks, so that the function
+    can end that process with SIGTERM, for example."""
     for number in TERMINATION_SIGNALS:
         if signal.getsignal(number) is _ignore_signal:
             signal.signal(number, signal.SIG_DFL)
@@ -63,7 +63,7 @@ def _restore_default_handlers() -> None:
 
 
 def _block_signals() -> None:
-    """Block the signals before a fork, so that the copy restores its handlers first."""
+    """Block the signals before a fork: the forked process first restores its handlers."""
     signal.pthread_sigmask(signal.SIG_BLOCK, TERMINATION_SIGNALS)
 
 
@@ -72,8 +72,8 @@ def _unblock_signals() -> None:
 
 
 def _run() -> None:
-    # First of all: the signals stay blocked until then. A handler ignores them, because programs
-    # that a function starts would inherit SIG_IGN.
+    # First of all, because the signals are blocked until the handlers are set. SIG_IGN would not
+    # do: programs that a user function starts would inherit it.
     for number in TERMINATION_SIGNALS:
         if signal.getsignal(number) in _PYTHON_HANDLERS:
             signal.signal(number, _ignore_signal)

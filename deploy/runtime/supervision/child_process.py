@@ -1,4 +1,4 @@
-"""Child processes: their pipes, their output as log lines, and a file that signals their exits."""
+"""Child processes: their pipes, their output as log lines, and the detection of their exits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from driftline.deploy.runtime.supervision.lifeline import KeepAlive, Lifeline
 from driftline.engine.events import FIELDS, log
 
 LINES_MAX = 500
-"""Largest number of output lines logged per process and second; further lines are counted."""
+"""Maximum number of output lines logged per pipe and second; further lines are counted."""
 
 LAST_LINES_MAX = 20
 """Number of last output lines kept for the error that ends the run."""
@@ -46,13 +46,14 @@ class ChildOutput:
     """Standard error or standard output of a child: a pipe, and a thread that logs its contents.
 
     The thread reads at once, so the child never blocks for long. Log lines (`logs`) arrive on
-    standard error, and are logged as they are. Other text is logged with the event ``print``: as a
-    warning from standard error, such as a traceback, as information from standard output. Memory is
-    bounded, and no file is written, so a full disk silences no process.
+    standard error, and are logged as they are. Other text is logged with the event ``print``: text
+    from standard error, such as a traceback, at level warning, text from standard output at level
+    info. Memory is bounded. No file is written, so no output is lost when the disk is full.
     """
 
     def __init__(self, process: str, *, is_stdout: bool = False) -> None:
-        """`is_stdout`: whether the pipe is standard output, which contains no log lines."""
+        """`process`: the name of the child in log lines; `is_stdout`: whether the pipe is standard
+        output, which contains no log lines."""
         self._process = process
         self._is_stdout = is_stdout
         self._last_lines: deque[bytes | str] = deque(maxlen=LAST_LINES_MAX)
@@ -71,12 +72,13 @@ class ChildOutput:
         self._thread.start()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until all output is read. A process started by the child may keep the pipe open."""
+        """Wait until all output is read, at most `timeout_s`: a process that the child has started
+        may keep the pipe open."""
         self._thread.join(timeout_s)
 
     @property
     def last(self) -> list[str]:
-        """The last lines, without log lines below a warning."""
+        """The last lines, without log lines below level warning."""
         return [_text(line) if isinstance(line, bytes) else line for line in self._last_lines]
 
     def _read(self) -> None:
@@ -190,7 +192,7 @@ class ChildProcess:
     """
 
     def __init__(self, name: str, launch: Launch, flow: str = "") -> None:
-        """`name`: of the process in log lines; `flow`: a prefix of it, if there are several flows.
+        """`name`: the process in log lines; `flow`: prefix of `name`, if there are several flows.
 
         Raises what `launch` raises.
         """
@@ -214,7 +216,7 @@ class ChildProcess:
         return self.process.pid
 
     def flush(self) -> None:
-        """Wait until the remaining output is logged."""
+        """Wait until the remaining output is logged, at most `FLUSH_S` per pipe."""
         self._stdout.wait(FLUSH_S)
         self.stderr.wait(FLUSH_S)
 
@@ -226,15 +228,15 @@ class ChildProcess:
         self.cut()
 
     def cut(self) -> None:
-        """Close the lifeline: the child exits, if it has not yet."""
+        """Close the lifeline and the pipe for signs of life: the child exits, if it has not yet."""
         self._lifeline.cut()
         self.keep_alive.close()
 
 
 class ChildExitWatcher:
-    """One file for all children, readable as soon as one has exited, so that a loop wakes at once.
+    """One descriptor for all children: it becomes readable, and can wake a loop, when one exits.
 
-    The parent still has to wait for an exited child. On kernels without pidfds, no exit is ever
+    The parent still has to reap an exited child. On kernels without pidfds, no exit is ever
     reported, and the parent has to poll its children.
     """
 
@@ -245,11 +247,11 @@ class ChildExitWatcher:
         self._files: set[int] = set()
 
     def fileno(self) -> int | None:
-        """Return the file to poll for reading; None: there is none."""
+        """Return the descriptor to poll for reading; None: the system has no pidfds."""
         return None if self._poll is None else self._poll.fileno()
 
     def watch(self, pid: int) -> None:
-        """Watch a child. Precondition: no code has waited for it yet."""
+        """Watch a child. Precondition: it has not been reaped yet."""
         if self._poll is None:
             return
         with suppress(OSError):  # an old kernel, or too many files: the parent polls this child
@@ -258,12 +260,12 @@ class ChildExitWatcher:
             self._poll.register(file, select.EPOLLIN)
 
     def watch_reports(self, file: int) -> None:
-        """Watch a file over which exits are reported, until it is closed."""
+        """Watch a socket over which a fork server reports exits, until the socket is closed."""
         if self._poll is not None:
             self._poll.register(file, select.EPOLLIN)
 
     def take(self) -> None:
-        """Record exits when the file is readable. A child that has exited is no longer watched."""
+        """Set `has_exits` if children have exited, and stop watching these."""
         if self._poll is None:
             return
         for file, _ in self._poll.poll(0):
@@ -283,7 +285,10 @@ class ChildExitWatcher:
 
 
 def start_module(module: str, argument: str, pipes: Pipes, *others: int) -> subprocess.Popen[bytes]:
-    """Start a process that runs a module of ours; it inherits `others`, too."""
+    """Start a process that runs a module of Driftline.
+
+    It inherits the descriptors in `pipes` and `others`.
+    """
     with block_termination_signals():
         return subprocess.Popen(
             child.command(module, argument),

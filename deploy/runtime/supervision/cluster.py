@@ -1,7 +1,8 @@
 """Local cluster: the node, front and master processes of a run on this machine.
 
-They are forked from a fork server (`fork_server`). If one dies, another one is forked, and the
-coordinator recovers the run. The error that ends a crash loop names the record in progress.
+They are forked from a fork server (`fork_server`). If a process dies, the supervisor forks another
+one, and the coordinator recovers the run. The error that ends a crash loop names the record in
+progress.
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ class LocalCluster(Supervisor):
         accepts_node: Callable[[str], bool] = lambda name: True,
         on_death: Callable[[str], None] = lambda process: None,
     ) -> None:
-        """`masters`: number of masters, if the configuration names a ZooKeeper, else one. `names`:
-        the processes to run here; by default the masters and all nodes. `module`: the module that
-        they run. `accepts_node`: whether a node of a later layout runs here. `on_death`: called
-        with the token of each process that has died."""
+        """`masters`: number of masters; ignored if the configuration names no ZooKeeper: then there
+        is one. `names`: the processes to run here; by default the masters and all nodes. `module`:
+        the module that they run. `accepts_node`: returns whether a node of a later layout runs
+        here. `on_death`: called with the token of each process that exited without a request."""
         numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
         self._layout = node_names(config.layout or range(config.nodes))
         """Nodes of the newest known layout."""
@@ -102,7 +103,10 @@ class LocalCluster(Supervisor):
         super().supervise()
 
     def stop(self, wait_s: float = 5.0) -> None:
-        """Wait until all processes have exited, and kill those that have not after `wait_s`."""
+        """Wait until all processes have exited, and kill those that have not after `wait_s`.
+
+        Then stop the fork server, too.
+        """
         super().stop(wait_s)
         if self._fork_server is not None:
             self._fork_server.stop()
@@ -159,7 +163,11 @@ class LocalCluster(Supervisor):
         self._start(self._masters[0])
 
     def _reconcile_nodes(self, now: float, poller: StatusPoller) -> None:
-        """Start the nodes that the master wants, and forget those that have exited for good."""
+        """Pass the desired number of nodes to the poller, which requests it from the master.
+
+        Start the nodes that the master wants, forget those that it no longer wants, and remove the
+        stores of earlier layouts.
+        """
         poller.desired_nodes, poller.first_desired_node = self._desired_nodes, self._first_new_node
         report = poller.reports.get("master")
         if report is None or report.state in ENDING_STATES or not report.wanted:
@@ -180,7 +188,10 @@ class LocalCluster(Supervisor):
                 self._handle_planned_exit(name, report)
 
     def _handle_planned_exit(self, name: str, report: StatusReport) -> None:
-        """Handle the planned exit of a node during a run, which the master has confirmed."""
+        """Restart a node that stopped on request if the master wants it, or else forget it.
+
+        `report`: a report that the master sent after the exit.
+        """
         del self._stopped_at[name]
         if name in report.wanted:
             self._start(name)
@@ -218,7 +229,7 @@ class LocalCluster(Supervisor):
     def _requeue_master(self, name: str, status: int, now: float) -> float:
         """Return when to restart a master that has left the queue.
 
-        This is not a fault, and may happen any number of times.
+        Leaving the queue is not a fault, and may happen any number of times.
         """
         dead = self._children[name]
         dead.flush()
@@ -257,7 +268,7 @@ class LocalCluster(Supervisor):
         return ChildProcess(name, partial(self._fork, config), config.submitted_as)
 
     def _fork(self, config: ProcessConfig, pipes: Pipes) -> ProcessHandle:
-        """Fork a process from the fork server; start another fork server if that has died."""
+        """Fork a process from the fork server. Start a fork server first if none runs."""
         if self._fork_server is None or self._fork_server.is_dead:
             self._fork_server = ForkServer(self._launch_fork_server)
             self._exits.watch_reports(self._fork_server.link.fileno())

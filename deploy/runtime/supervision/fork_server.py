@@ -89,12 +89,12 @@ class ForkServer:
         return ForkedProcess(self._child.pid, self, status)
 
     def await_reports(self, timeout_s: float) -> None:
-        """Wait for reports, and record them."""
+        """Wait up to `timeout_s` for reports, and record them."""
         if not self.is_dead and _is_readable(self.link.fileno(), timeout_s):
             self.receive()
 
     def kill_if_silent(self, deadline: float) -> None:
-        """Kill the fork server if an answer or report is overdue: it may have been stopped."""
+        """Kill the fork server once an answer or report is overdue: SIGSTOP may have stopped it."""
         if monotonic() > deadline:
             self._is_killed = True
             self._child.process.kill()
@@ -251,10 +251,10 @@ def await_fork(file: int) -> tuple[str, Pipes] | None:
 
 
 def _fork() -> int:
-    """Fork a process that handles termination signals as this one. Return what `os.fork` returns.
+    """Fork a process that handles termination signals like this one. Return `os.fork`'s result.
 
-    Processes that functions of the user fork get the default handlers instead: `child` restores
-    them after a fork, unless other handlers are installed during the fork.
+    After each fork, `child` replaces its own handlers by the default ones, for processes that user
+    functions fork. It keeps other handlers, so SIG_IGN stands in for its own during this fork.
     """
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in TERMINATION_SIGNALS}
     pid = os.fork()
@@ -264,7 +264,7 @@ def _fork() -> int:
 
 
 def _set_up(pipes: Pipes) -> Pipes:
-    """In a forked process: use its pipes, and random numbers of its own."""
+    """In a forked process: redirect its output to its pipes, and seed its random numbers."""
     for number, pipe in enumerate((pipes.stdout, pipes.stderr), 1):
         os.dup2(pipe, number)
         os.close(pipe)

@@ -3,14 +3,15 @@ life.
 
 The parent holds the write end of a pipe, and the child inherits the read end. When the parent ends,
 for whatever reason, the kernel closes the pipe, and the child ends at once, even while a user
-function keeps its loop busy, and if the parent ended before the child started. On Linux the kernel
-sends SIGKILL, so even a C function that holds the interpreter lock does not keep the child alive.
+function keeps its loop busy. If the parent ends before the child has started, the child ends when
+it starts. On Linux the kernel sends SIGKILL, so even a C function that holds the interpreter lock
+does not keep the child alive.
 
 Over a second pipe a thread of the child keeps sending signs of life (`KeepAlive`), so the parent
 notices a child that hangs.
 
-A foreign program is tied to its parent by this file: the child executes it, requests the signal,
-and then becomes the program (`wrap_command`).
+A program that is not part of Driftline can end with its parent, too: `wrap_command` starts this
+file as a script, which requests the signal from the kernel and then becomes the program.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def keep_alive(fd: int) -> None:
 def exit_with_parent(fd: int) -> None:
     """In the child: end this process as soon as the parent has ended."""
     _request_kill_signal(fd)
-    threading.Thread(target=_wait, args=(fd,), daemon=True).start()
+    threading.Thread(target=_exit_when_closed, args=(fd,), daemon=True).start()
 
 
 def wrap_command(fd: int, program: Sequence[str]) -> list[str]:
@@ -106,7 +107,10 @@ def _become(fd: int, program: list[str]) -> None:
 
 
 def _request_kill_signal(fd: int) -> None:
-    """Let the kernel kill this process, whatever program it runs, when the parent ends."""
+    """Let the kernel kill this process, whatever program it runs, when the parent ends.
+
+    Does nothing on other systems than Linux.
+    """
     if hasattr(fcntl, "F_SETSIG"):
         fcntl.fcntl(fd, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(fd, fcntl.F_SETSIG, signal.SIGKILL)
@@ -114,13 +118,16 @@ def _request_kill_signal(fd: int) -> None:
 
 
 def tie_to_parent(fd: int) -> None:
-    """In the child: let the kernel end this process with the parent; exit if that has ended."""
+    """In the child: let the kernel end this process with its parent; exit if the parent has ended.
+
+    Works on Linux only.
+    """
     _request_kill_signal(fd)
     if select.select([fd], [], [], 0)[0]:  # the parent ended before the signal was requested
         os._exit(ORPHANED)
 
 
-def _wait(fd: int) -> None:
+def _exit_when_closed(fd: int) -> None:
     select.select([fd], [], [])
     os._exit(ORPHANED)
 

@@ -21,7 +21,8 @@ CANNOT_START = 2
 """Exit status of a process that has logged why it cannot start or continue."""
 
 BROKEN = 3
-"""Exit status of a master that a new one must replace."""
+"""Exit status of a master that can no longer lead: a later master has replaced it, or its session
+with ZooKeeper has expired."""
 
 STEPPED_DOWN = 4
 """Exit status of a master that stepped down, because it could not reach all members."""
@@ -33,14 +34,16 @@ DEATHS_MAX = 5
 """Default number of deaths of one process, without progress of the run, that ends the run."""
 
 CAREFUL_DEATHS = 2
-"""Deaths after which records are applied one by one. A first death mostly has another cause than a
-record, such as a kill, and one by one a few hundred records take seconds."""
+"""Number of deaths after which a restarted process applies records one by one. The cause of a first
+death is usually not a record but a kill, for example, and applying a few hundred records one by one
+takes seconds."""
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
-"""Pause before the second restart in a row, doubled for each further one; and its maximum."""
+"""Pause before the second restart in a row, doubled for each further one; and the longest pause."""
 
 LONG_LIFE_S = 600.0
-"""A process that has lived longer is in no crash loop, even if an idle run made no progress."""
+"""A process that has run for longer (seconds) is not in a crash loop, even if the run made no
+progress because it was idle."""
 
 
 class RestartPolicy:
@@ -48,22 +51,23 @@ class RestartPolicy:
 
     A record that crashes a process is in flight at that moment. So the run has passed the record
     once all records in flight at the first death are completed; deaths before that are counted.
-    After `CAREFUL_DEATHS` of them the restarted process is careful with these records: it processes
-    them one by one, and first writes a note about each.
+    After `CAREFUL_DEATHS` of them, and before the last restart in any case, the restarted process
+    is careful with these records: it processes them one by one, and first writes a note about each.
     """
 
     def __init__(self, limit: float = DEATHS_MAX, long_life_s: float = LONG_LIFE_S) -> None:
-        """`limit`: number of deaths of a process without progress that ends the run; inf: none.
-        `long_life_s`: see `LONG_LIFE_S`."""
+        """`limit`: number of deaths of a process without progress that ends the run; inf: no
+        limit. `long_life_s`: see `LONG_LIFE_S`."""
         self.limit = limit
         self._long_life_s = long_life_s
         self._completed = self._sent = 0
         self._counts: dict[str, int] = {}
+        """Process -> number of counted deaths."""
         self._in_flight: dict[str, int] = {}
         """Process -> the last time that was in flight at its first counted death."""
         self._started: dict[str, float] = {}
         self._step_downs: dict[str, tuple[int, int]] = {}
-        """Master -> number of futile step-downs, and the value of `_completed` at the last one."""
+        """Master -> number of futile step-downs in a row; `_completed` at its last step-down."""
 
     def record_start(self, name: str, now: float) -> None:
         """Record the start of a process."""
@@ -132,7 +136,7 @@ KILLED_SILENT = "was killed because it gave no sign of life"
 
 
 def describe_exit(status: int) -> str:
-    """Return a description for people of how a process ended, by its exit status."""
+    """Return how a process ended, for people; `status`: its exit status."""
     if status < 0:
         try:
             number = signal.Signals(-status)
@@ -164,11 +168,12 @@ class HangDetector:
     A thread of each child regularly writes to a pipe to the supervisor, even while the child's loop
     is busy (`lifeline.KeepAlive`, `deploy.runtime.loop.heartbeat`). So a slow network, process or
     function is not mistaken for a hang: a child is silent only if it was stopped, gets no CPU time,
-    or runs a C function that holds the interpreter lock.
+    or runs a C function that holds the interpreter lock. A child whose `Heartbeat` has a
+    `hung_after_s` is also silent while a turn takes longer than that.
 
     Invariants: a child is killed only after its first sign of life, because its start may take any
     time; and only after a silence of `missing_after_s` plus its patience (`patience_s`). Time in
-    which the supervisor itself was suspended does not count: the whole machine may have been. The
+    which the supervisor itself was suspended does not count: the children may have been, too. The
     patience doubles with each death without progress, so that work that holds the lock either
     completes, or ends the run with an error that names its record, like a crash loop.
     """
@@ -177,7 +182,7 @@ class HangDetector:
         self._missing_after_s = missing_after_s
         self._last_signs: dict[str, tuple[str, float]] = {}
         """Child -> token of its process, and the time of its last sign of life."""
-        self._missed: set[str] = set()
+        self._logged_silent: set[str] = set()
         """Children whose silence was logged."""
         self._checked_at = 0.0
 
@@ -192,24 +197,27 @@ class HangDetector:
     def find_hung(
         self, now: float, running: Mapping[str, RunningProcess], deaths: Callable[[str], int]
     ) -> list[str]:
-        """Return the children to kill now; `deaths`: returns a child's deaths without progress."""
-        suspended_s, self._checked_at = now - self._checked_at, now
-        if suspended_s > GAP_S:
+        """Return the children to kill now. Log these, and children that have become silent.
+
+        `deaths`: returns the number of a child's deaths without progress.
+        """
+        interval_s, self._checked_at = now - self._checked_at, now
+        if interval_s > GAP_S:
             self._last_signs = {
-                n: (p, min(now, at + suspended_s)) for n, (p, at) in self._last_signs.items()
+                n: (p, min(now, at + interval_s)) for n, (p, at) in self._last_signs.items()
             }
         hung = []
         for name, each in running.items():
             silent_s = now - self._last_signs.get(name, ("", now))[1]
             if not self.has_heard(name, each.token) or silent_s <= self._missing_after_s:
-                self._missed.discard(name)
+                self._logged_silent.discard(name)
                 continue
             patience_s = self.patience_s(deaths(name))
-            if name not in self._missed:
-                self._missed.add(name)
-                _log_missed(name, each, silent_s, patience_s)
+            if name not in self._logged_silent:
+                self._logged_silent.add(name)
+                _log_silence(name, each, silent_s, patience_s)
             elif silent_s > self._missing_after_s + patience_s:
-                self._missed.discard(name)
+                self._logged_silent.discard(name)
                 del self._last_signs[name]
                 hung.append(name)
                 log.warning(
@@ -224,7 +232,7 @@ class HangDetector:
         return float(max(SILENCE_TIMEOUT_S, self._missing_after_s) * 2 ** min(deaths, 10))
 
 
-def _log_missed(name: str, each: RunningProcess, silent_s: float, patience_s: float) -> None:
+def _log_silence(name: str, each: RunningProcess, silent_s: float, patience_s: float) -> None:
     fields = event_fields(
         "process-silent", name=name, pid=each.pid, seconds=silent_s, patience=patience_s
     )

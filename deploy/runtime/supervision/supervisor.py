@@ -1,6 +1,6 @@
 """The supervisor: starts children, restarts those that die, and kills those that hang.
 
-`RestartPolicy` and `HangDetector` decide; this class starts and kills. It notices the death of a
+`RestartPolicy` and `HangDetector` decide; `Supervisor` starts and kills. It notices the death of a
 child at once (`ChildExitWatcher`). A child that logs why it cannot start, or dies repeatedly
 without progress, ends the supervisor with an error that contains the child's last lines. A child
 that is silent for too long is killed; its successor starts after its exit, as after any other
@@ -45,9 +45,9 @@ class CannotStart(Unavailable):
 
 
 class Supervisor:
-    """Children of this process, by name. A context manager: its exit ends them.
+    """Supervisor of the children of this process. A context manager: its exit ends the children.
 
-    A subclass launches them, and may override the decision about an exit.
+    A subclass launches the children, and may override the decision about an exit.
     """
 
     def __init__(self, names: Iterable[str], policy: RestartPolicy, missing_after_s: float) -> None:
@@ -160,7 +160,7 @@ class Supervisor:
 
     @abstractmethod
     def _launch(self, name: str, token: str) -> ChildProcess:
-        """Return a new process of this name, whose exit `_exits` watches.
+        """Return a new process of this name, and let `_exits` watch for its exit.
 
         `token`: id of the process, unique among all processes of this role.
         """
@@ -170,7 +170,10 @@ class Supervisor:
         return status == STOPPED
 
     def _handle_exit(self, name: str, status: int, now: float) -> float | None:
-        """Return when to restart a child; None: never. Raises Unavailable."""
+        """Return when to restart a child that has exited; None: never.
+
+        Raises Unavailable if the supervisor has to give up.
+        """
         return self._handle_death(name, status, now)
 
     def _details(self, name: str, status: int) -> Iterable[str]:
@@ -193,7 +196,11 @@ class Supervisor:
         self.restart_policy.record_start(name, monotonic())
 
     def _handle_death(self, name: str, status: int, now: float) -> float:
-        """Return when to restart a dead child. Raises Unavailable."""
+        """Return when to restart a dead child.
+
+        Raises CannotStart if it has logged why it cannot start, Unavailable if it has died too
+        often without progress.
+        """
         dead = self._children[name]
         ended = KILLED_SILENT if name in self._hung else describe_exit(status)
         dead.flush()
