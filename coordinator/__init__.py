@@ -1,1 +1,1 @@
-"""The coordinator: decides on snapshots and recovery; the only writer of cluster metadata."""
+"""The coordinator of a run, and the registry, the durable record of its decisions."""

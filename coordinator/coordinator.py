@@ -1,12 +1,12 @@
 """Coordinator: decides on snapshots, on recovery, and on the end of a run.
 
-Inputs: messages of members, the time, the progress of the run, and the requested number of nodes.
-Outputs: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and `Drain` (fronts), `Committed`,
-`Lead` and `Stop` (members), the messages of `rescaling.py`, and writes of the registry. Invariants:
-a decision is sent only after the registry has it; a snapshot is committed only after every part of
-it is durable; incarnations only grow; a run has one outcome; all members of an incarnation begin
-with the same layout, and from the same snapshot (strong-productions: each node from its own newest
-part).
+Inputs: messages of members, results of registry writes, the time, the progress of the run, and the
+requested number of nodes. Outputs: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and
+`Drain` (fronts), `Committed`, `Lead` and `Stop` (members), the messages of `rescaling.py`, and
+writes of the registry. Invariants: a decision is sent only after the registry has it; a snapshot is
+committed only after every part of it is durable; incarnations only grow; a run has one outcome; all
+members of an incarnation begin with the same layout, and from the same snapshot (under the policy
+strong-productions, each node begins from its own newest part).
 
 Recovery (paper "Delivery, consistency, and determinism", section V-B): the coordinator writes a new
 incarnation to the registry; nodes load the last committed snapshot, and their barriers fetch the
@@ -78,8 +78,9 @@ class Phase(Enum):
                   -> TAKING_OVER -> ASKING -> RUNNING
 
     A failure leads from any phase before STOPPING to DECIDING again: through GATHERING if a member
-    is absent, through WAITING if recoveries make no progress. SUPERSEDED: a later master exists,
-    the registry rejected a write, or this master has stepped down; only a new master can continue.
+    is absent, through WAITING if recoveries make no progress. A rescaling also leads from RUNNING
+    to DECIDING. SUPERSEDED: a later master exists, the registry rejected a write, or this master
+    has stepped down; only a new master can continue.
     """
 
     GATHERING = "waiting for nodes and fronts"
@@ -118,10 +119,13 @@ class Coordinator:
         process: str = "",
         groups: int = GROUPS,
     ) -> None:
-        """`nodes`: number of nodes if the registry has no layout yet; `interval`: seconds between
-        snapshots; `run`: id of this call of the command; `session`: number of this call, see
-        `ClusterState.last_session`; `process`: token of the master's process; `groups`: number of
-        key groups."""
+        """Begin from `state`, the contents of the registry.
+
+        `nodes`: number of nodes if the registry has no layout yet; `fronts`: number of fronts;
+        `interval`: seconds between snapshots; `run`: id of this call of the command; `session`:
+        number of this call, see `ClusterState.last_session`; `missing_after_s`: the usual timeout
+        of a member; `process`: token of the master's process; `groups`: number of key groups.
+        """
         layout = state.layout or tuple(range(nodes))
         self.nodes = node_names(layout)
         """The nodes of the layout in the registry."""
@@ -137,7 +141,8 @@ class Coordinator:
         self._succeeds_earlier_master = (
             bool(session) and state.last_session == session and state.outcome is None
         )
-        """Whether an earlier master led the same call of the command, which has no outcome yet."""
+        """Whether an earlier master led the same call of the command, and this master has neither
+        taken over nor begun a recovery yet."""
         if state.outcome is not None and state.outcome.run == run:
             self.phase, self.outcome = Phase.STOPPED, state.outcome
         self.state = replace(
@@ -162,8 +167,8 @@ class Coordinator:
         self._gathering_since = 0.0
         """When this master began to wait for absent members."""
         self._down_since: float | None = None
-        """When the current recovery began; at the first start, when the nodes began to load. None
-        before that, and while the run is up."""
+        """When the run went down: at the cause of the current recovery; at a start or a rescaling,
+        when the nodes began to load. None while the run is up, and before a start."""
         self._is_recovering = False
         """Whether the run is down because of a failure."""
         self._backoff = Backoff()
@@ -202,7 +207,7 @@ class Coordinator:
     @property
     def is_draining(self) -> bool:
         """Whether the run drains: it continues only until it can end."""
-        # The suffix is empty if the run is not to end.
+        # The suffix is empty unless the run is about to end.
         return self.phase is Phase.RUNNING and bool(self._draining.reason_suffix)
 
     def is_member(self, name: str) -> bool:
@@ -211,8 +216,8 @@ class Coordinator:
 
     @property
     def unreachable_s(self) -> dict[str, float]:
-        """Unreachable member -> seconds for which the master has waited for it to be present, or
-        for which the member has sent `Hello` without answering `Lead`."""
+        """Unreachable member -> seconds for which the master has waited for the absent member, or
+        for which the member has sent `Hello` without an answer to `Lead`."""
         if self.phase in (Phase.STOPPING, Phase.ENDED, Phase.SUPERSEDED):
             return {}
         unreachable = self.members.unresponsive_s
@@ -240,7 +245,10 @@ class Coordinator:
     # Members and failures.
 
     def hello(self, name: str, message: Hello) -> None:
-        """Process a member's hello: the member is present, perhaps with a new process."""
+        """Process a `Hello`: a member is present, perhaps with a new process.
+
+        The sender may also be a node of the next layout, or of an earlier one.
+        """
         if not self.is_member(name):
             self._hello_of_nonmember(name, message)
             return
@@ -264,7 +272,7 @@ class Coordinator:
         elif self.phase is Phase.LOADING and message.ready and name in self.nodes:
             self._ready.add(name)
             if len(self._ready) == len(self.nodes):
-                self._run()
+                self._start_fronts()
 
     def _hello_of_nonmember(self, name: str, message: Hello) -> None:
         """Process the hello of a node of the next layout, or stop a node of an earlier one."""
@@ -283,14 +291,17 @@ class Coordinator:
             self.members.alive(name, message.process, self.now)
 
     def superseded(self, reason: object = "another master has taken over") -> None:
-        """Stop making decisions: there is a later master, or the registry lacks a write."""
+        """Stop making decisions: a later master exists, or a registry write failed for good."""
         if self.phase is not Phase.SUPERSEDED:
             fields = event_fields("registry-failed", reason=str(reason))
-            log.warning("this master decides nothing any more: %s", reason, extra=fields)
+            log.warning("this master makes no more decisions: %s", reason, extra=fields)
             self.phase = Phase.SUPERSEDED
 
     def probe_members(self) -> None:
-        """If this master leads, ask all members whether they receive its messages."""
+        """Ask all members whether they receive this master's messages.
+
+        Do nothing unless this master leads a run without an outcome, or sends the outcome.
+        """
         if self.phase is Phase.STOPPED or (self.leads and self.phase not in OUTCOME_DECIDED):
             self._ask_to_follow(self.nodes + self.fronts)
 
@@ -303,8 +314,8 @@ class Coordinator:
         seconds = max(self.unreachable_s.values())
         log.warning(
             "for %.0f s this master has received %s. It steps down for the next one, which may "
-            "reach them: a network can fail in one direction, or between two hosts. A dead process "
-            "that is not restarted looks the same",
+            "reach these members: a network can fail in one direction, or between two hosts. Dead "
+            "members that are not restarted look the same",
             *(seconds, ", and ".join(symptoms)),
             extra=event_fields(
                 "stepped-down", absent=absent, not_answering=not_answering, seconds=seconds
@@ -322,7 +333,7 @@ class Coordinator:
             self._recover(message.reason)
 
     def failed(self, message: Failed) -> None:
-        """End the run with this error of the flow."""
+        """End the run with the error of the flow that a member reported."""
         if message.incarnation == self.state.incarnation and self.phase not in OUTCOME_DECIDED:
             because = message.error == SnapshotDamaged.__name__ and self._damage
             self.stop(message.error, message.text + (f" ({because})" if because else ""))
@@ -332,8 +343,8 @@ class Coordinator:
     def set_time(self, now: float) -> None:
         """Set the time (seconds, monotonic).
 
-        If it moves by more than half of the usual member timeout, this process was suspended:
-        exclude that time from timeouts.
+        If the time moves by more than half of the usual member timeout, this process was suspended:
+        exclude the suspension from timeouts.
         """
         away_s, self.now = now - self.now, now
         if away_s > self._missing_after / 2:
@@ -371,7 +382,7 @@ class Coordinator:
     # Taking over.
 
     def _leave_gathering(self) -> None:
-        """Recover or take over if all members are present."""
+        """If all members are present, begin the run, take over, or recover."""
         if self._absent:
             return
         if not self._succeeds_earlier_master:
@@ -424,8 +435,8 @@ class Coordinator:
     def _recover(self, reason: str, backs_off: bool = True) -> None:
         """Begin a recovery now, or once all members are present and the back-off is over.
 
-        `reason`: "" for a recovery that is already counted. `backs_off`: whether to wait first if
-        recoveries make no progress.
+        `reason`: "" for the first start, and for a recovery that is already counted. `backs_off`:
+        whether to wait first if recoveries make no progress.
         """
         self.snapshots.pending = None
         self.rescaling.on_incarnation_end()
@@ -496,7 +507,7 @@ class Coordinator:
         for node in self.nodes:
             self._begin_incarnation_at(node)
 
-    def _run(self) -> None:
+    def _start_fronts(self) -> None:
         self.phase = Phase.RUNNING
         self.snapshots.begin_from(self.start_snapshot, self.now)
         took = self.now - (self.now if self._down_since is None else self._down_since)
@@ -511,7 +522,7 @@ class Coordinator:
             self._begin_incarnation_at(front)
 
     def _begin_incarnation_at(self, name: str) -> None:
-        """Send `Recover` to a node, or `Start` to a front; repeated if it was lost."""
+        """Send `Recover` to a node, or `Start` to a front, perhaps again: the first may be lost."""
         state, start = self.state, self.start_snapshot
         addresses = self.members.addresses(self.nodes + self.fronts)
         if name in self.nodes and self.phase in (Phase.LOADING, Phase.RUNNING):
@@ -540,8 +551,8 @@ class Coordinator:
             return
         reason = f"{sender} cannot load snapshot {message.number}: {message.reason}"
         older = tuple(s for s in self.state.snapshots if s.number < message.number)
-        is_last = not message.number or (self.state.base and not older)
-        if self.policy.outputs_wait_for_snapshots or is_last:
+        has_no_fallback = not message.number or (self.state.base and not older)
+        if self.policy.outputs_wait_for_snapshots or has_no_fallback:
             reasons = "; ".join(filter(None, (reason, self._damage)))
             self.stop("SnapshotDamaged", f"{reasons}. {ADVICE}")
             return
@@ -596,8 +607,7 @@ class Coordinator:
     # Snapshots.
 
     def consider_snapshot(self, delivered: int) -> None:
-        """Begin a snapshot if one is due: as of `delivered`, if that has moved; under policies with
-        markers, by a marker."""
+        """Begin a snapshot if one is due; see `Snapshots.consider`."""
         if self.phase is Phase.RUNNING and not self.rescaling.blocks_snapshots:
             self.out += self.snapshots.consider(delivered, self.now)
 
@@ -621,7 +631,10 @@ class Coordinator:
     # The end of the run.
 
     def on_end_of_input(self, name: str, message: EndOfInput) -> None:
-        """Drain the run, because a front has reported the time up to which it sends records."""
+        """Drain the run: a front has reported the time below which its records end.
+
+        Once the end time of the run is known, send `Drain` to all fronts.
+        """
         self._draining.on_end_of_input(name, message.time, bool(message.live), bool(message.ended))
         end_time = self._draining.end_time
         if end_time is not None and end_time < INFINITY:

@@ -1,11 +1,11 @@
 """Orderly end of a run, at the end of its inputs or on request; all members learn the outcome.
 
-`Draining` learns from `EndOfInput` messages of the fronts, the end of all inputs, the progress of
-the run, and committed snapshots. It decides on the time of the `Drain` message to the fronts, when
-the last snapshot is due, and whether the run may end. Invariant: let E be the time in `Drain`, or
-the time at which all inputs ended. When the run ends, the consumer has all outputs below E, and a
-committed snapshot contains everything below E. So the next start replays nothing, and a savepoint
-is complete.
+Inputs of `Draining`: `EndOfInput` messages of the fronts, the end of all inputs, the progress of
+the run, and committed snapshots. Outputs: the time in the `Drain` message to the fronts, when the
+last snapshot is due, and whether the run may end. Invariant: let E be the time in `Drain`, or the
+time below which all records are, once all inputs have ended. When the run ends, the consumer has
+all outputs below E, and a committed snapshot (if the policy has snapshots) contains everything
+below E. So the next start replays nothing, and a savepoint is complete.
 
 E is the maximum of the times that the fronts report. If a file has not ended, only the fronts of
 files count: live records have clock times, which are far larger. Live records from E on stay in the
@@ -39,7 +39,7 @@ class Draining:
         self._live_ends: list[int] = []
         """The same for fronts of live sources."""
         self._has_open_file = self._has_open_live = False
-        """Whether there is a file, or a live source, that has not ended."""
+        """Whether a front reported a file that has not ended; the same for a live source."""
         self._input_end: int | None = None
         """The time below which all records are; None until all inputs are processed."""
         self._snapshot_before_last = -1
@@ -57,7 +57,10 @@ class Draining:
                 (self._live_ends if live else self._file_ends).append(time)
 
     def on_inputs_ended(self, time: int) -> None:
-        """Note that all inputs are processed to their ends, all below `time`. May be repeated."""
+        """Note that all inputs have ended, and that all their records are processed.
+
+        `time`: all records are below it. May be repeated.
+        """
         self._input_end = time
 
     @property
@@ -67,7 +70,7 @@ class Draining:
 
     @property
     def reason_suffix(self) -> str:
-        """Why the run is about to end, as a suffix for messages; empty if the run is not to end."""
+        """Why the run is about to end, as a suffix for messages; empty if it is not."""
         if self.has_ended:
             return ", at the end of its input"
         if len(self._waiting) == self._front_count:
@@ -93,7 +96,10 @@ class Draining:
         )
 
     def request_last_snapshot(self, processed: int, delivered: int, newest: int) -> bool:
-        """Return True once, when the last snapshot is due; `newest`: number of the newest one."""
+        """Return True once, when the last snapshot is due.
+
+        `newest`: number of the newest snapshot that was begun.
+        """
         end_time = self.end_time
         if end_time is None or self._snapshot_before_last >= 0:
             return False
@@ -124,10 +130,10 @@ class ShutdownWait:
 
     def __init__(self, members: Iterable[str], silence_s: float) -> None:
         self._waiting = dict.fromkeys(members, "")
-        """Member that has not said goodbye -> its process; "" if it has not said hello, either."""
+        """Member that has not said goodbye -> its process; "" if it has not said hello yet."""
         self._silence_s = silence_s
         self._silent_s = 0.0
-        """Seconds since the last hello, without most of the time of suspensions."""
+        """Seconds since the last hello. A suspension of the master counts only in part."""
         self._now = 0.0
 
     def hello(self, name: str, process: str) -> None:

@@ -1,7 +1,7 @@
 """Identity of a run: what has to be the same for a later command to continue with its state.
 
 The registry stores the complete identity, so that an error can name the differences. Stores and
-output directories contain only its text; identities with equal texts are equal.
+output directories contain only its text. Two identities with equal texts count as equal.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from driftline.engine.flow.outline import Outline
 
 
 class Identity(Struct, frozen=True, array_like=True):
-    """A flow, a policy, a number of nodes, and inputs (a text per source, as in `flow.sources`)."""
+    """A flow, a policy, a number of nodes, and inputs (a text for each of `flow.sources`)."""
 
     flow: Outline
     digest: str
     """Digest of the flow: `Plan.identity`."""
     policy: str
     nodes: int
-    """The initial number. A policy may allow rescaling; the registry's layout is current."""
+    """The initial number of nodes. A rescaling changes only the layout in the registry."""
     inputs: tuple[str, ...]
     start: str = ""
     """The savepoint that the run began from; empty without one."""
@@ -35,7 +35,7 @@ class Identity(Struct, frozen=True, array_like=True):
         return f"{self.digest}|{self.policy}|{self.nodes}|{'|'.join(self.inputs)}{start}"
 
     def with_initial_nodes(self, before: Identity | None) -> Identity:
-        """Return this identity with the initial number of nodes from the identity `before`."""
+        """Return this identity with the initial number of nodes of `before`; unchanged if None."""
         return self if before is None else replace(self, nodes=before.nodes)
 
     def differences(self, before: Identity) -> list[str]:
@@ -62,7 +62,7 @@ class Identity(Struct, frozen=True, array_like=True):
 
     @staticmethod
     def from_json(line: str) -> Identity | None:
-        """Decode `to_json`; None for anything else."""
+        """Decode the result of `to_json`. Return None for anything else."""
         try:
             return msgspec.convert(json.loads(line), Identity)
         except (ValueError, RecursionError):  # msgspec.ValidationError is a ValueError

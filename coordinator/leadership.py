@@ -2,21 +2,23 @@
 
 Masters queue up in ZooKeeper, each with its own session. The first one leads; each other master
 watches its predecessor. When a session ends, its queue entry disappears, and the next master
-moves up (ZooKeeper's documented recipe: no herd, no polling). Inputs: results of `Enlist` and
-`FindPredecessor`, the time, and watch notifications. Outputs: these jobs, and whether this master
-is the first. Safety does not depend on the queue, whose changes a master may see late: each master
-first begins a new epoch (`RegistryWriter`), and members reject masters of earlier epochs.
+moves up (ZooKeeper's documented recipe: no herd effect, no polling). Inputs of `Leadership`:
+results of `Enlist` and `FindPredecessor`, the time, and watch notifications. Outputs: these jobs,
+and whether this master is the first. Safety does not depend on the queue, whose changes a master
+may see late: each master first begins a new epoch (`RegistryWriter`), and members reject masters of
+earlier epochs.
 
 `StepDown`: a network partition, perhaps in one direction only, may separate the leader's host from
-one member. A leader with another master behind it steps down after a timeout: its process ends, is
-restarted, and queues up as the last. Without a successor it stays. If the run makes no progress
-after a step-down, the next process of this master doubles its timeout: the member may be dead, and
-then another step-down does not help either.
+one member. A leader with another master behind it steps down after a timeout: its process exits,
+and a new process of this master joins the end of the queue. Without a successor the leader stays.
+If the run makes no progress between two step-downs of a master, the next process of this master
+doubles its timeout: the member may be dead, and then another step-down does not help either.
 
 `Takeover`: a new master continues an incarnation only if every member is in it, and every node has
-loaded its state; otherwise a recovery begins. In label order nodes track the overall progress, and
-the registry has all decisions; an unfinished snapshot of the old master is abandoned. The steps:
-all members have said hello; the registry has the epoch of this master; all have answered `Lead`.
+loaded its state; otherwise a recovery begins. A takeover needs a policy with label order: then the
+nodes track the progress of the run, and the registry has all decisions. The new master abandons an
+unfinished snapshot of the old one. It has taken over when all members have said hello, the registry
+has its epoch, and then all members have answered `Lead`.
 """
 
 from __future__ import annotations
@@ -31,14 +33,17 @@ from driftline.engine.wire.messages import FollowsMaster, Hello
 from driftline.engine.wire.role import DurableJob
 
 LEADER_TIMEOUT_MIN_S = 20.0
-"""Minimum timeout of a leader before it steps down. It is longer than the restart of a process that
-hangs: 5 s of silence, a kill 10 s later, and a few seconds for the start."""
+"""Minimum timeout of a leader: how long a member may be unreachable before the leader steps down.
+
+It is longer than the restart of a process that hangs: 5 s of silence, a kill 10 s later, and a few
+seconds for the start."""
 
 MEMBER_TIMEOUT_FACTOR = 4
 """The timeout of a leader is at least this multiple of the timeout of members."""
 
 LEADER_TIMEOUT_MAX_S = 320.0
-"""Upper bound of the timeout, which doubles with each step-down without progress."""
+"""Upper bound of the timeout, which doubles with each step-down without progress; a larger minimum
+takes precedence."""
 
 MEMBER_POLL_S = 5.0
 """Seconds between two `Lead` messages that check whether members receive the leader's messages."""
@@ -50,7 +55,8 @@ SUCCESSOR_POLL_S = 5.0
 class Enlist(DurableJob, frozen=True):
     """Job: queue up, for as long as the session lasts. Result: None.
 
-    May be repeated: `process`, which is new with each start, queues up once.
+    `process`: token of the master's process, new at each start. The job may be repeated: a process
+    has only one place in the queue.
     """
 
     what: ClassVar[str] = "queue up to lead"
@@ -138,7 +144,11 @@ class Leadership:
 
 
 def leader_timeout_s(missing_after_s: float, futile_step_downs: int = 0) -> float:
-    """Return a leader's timeout after this many step-downs of its process without progress."""
+    """Return a leader's timeout, in seconds.
+
+    `futile_step_downs`: number of the last step-downs in a row of this master, each without
+    progress of the run since the one before.
+    """
     minimum_s = max(LEADER_TIMEOUT_MIN_S, MEMBER_TIMEOUT_FACTOR * missing_after_s)
     return max(minimum_s, min(float(minimum_s * 2**futile_step_downs), LEADER_TIMEOUT_MAX_S))
 
@@ -169,7 +179,10 @@ class StepDown:
         return True
 
     def due(self, now: float, unreachable_s: Mapping[str, float]) -> list[DurableJob]:
-        """Return the job to do now, if there is one; see `Coordinator.unreachable_s`."""
+        """Return the job to do now, if there is one.
+
+        `unreachable_s`: see `Coordinator.unreachable_s`.
+        """
         if self._job is not None or now < self._next_check_at:
             return []
         if not self._is_timed_out(unreachable_s):
@@ -207,7 +220,7 @@ class Takeover:
         """Member -> its answer to `Lead`."""
 
     def hello(self, name: str, message: Hello) -> None:
-        """Note that a member is present."""
+        """Note that a member is present, and whether it can continue the incarnation."""
         ready = bool(message.ready) or name not in self._nodes
         self._can_continue[name] = message.incarnation == self._incarnation and ready
 
@@ -222,16 +235,22 @@ class Takeover:
 
     @property
     def missing(self) -> list[str]:
-        """The members that have not answered yet."""
+        """The members that have not answered `Lead` yet."""
         return [name for name in self._members if name not in self._answers]
 
     @property
     def requested_snapshot(self) -> int:
-        """The number of the newest snapshot that the previous master requested."""
+        """The number of the newest snapshot that the previous master requested.
+
+        Precondition: all nodes have answered `Lead`.
+        """
         return max(self._answers[name].asked for name in self._nodes)
 
     @property
     def unanswered_nodes(self) -> set[str]:
-        """The nodes that have not answered the last `Prepare` that they received."""
+        """The nodes that have not answered the last `Prepare` that they received.
+
+        Precondition: all nodes have answered `Lead`.
+        """
         answers = self._answers
         return {name for name in self._nodes if answers[name].answered < answers[name].asked}

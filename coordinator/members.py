@@ -3,14 +3,15 @@
 Inputs: `Hello`, `Alive` and answers of members, the `Lead` messages sent to them, the progress of
 the run, and the time. Outputs: which members timed out, which send `Hello` but do not answer
 `Lead`, and how long to wait before the next recovery. Invariant: a member is either present or
-gone; `hello` and `renew` make it present, `expire_silent` gone.
+gone; `hello` and `renew` mark it as present, `expire_silent` marks it as gone.
 
 A process that returns after a timeout was busy with work that a replay will repeat. Therefore its
-timeout becomes twice that silence; each minute without an unusual silence halves it again.
+timeout becomes twice its silence. Each minute without an unusual silence halves the timeout again,
+down to the usual one.
 
-A member that does not receive the master's messages sends `Hello` and never answers `Lead`. How
-long it has done so is counted in `Lease.unanswered_s`. A gap longer than HELLO_GAP_S between two
-`Hello` resets the count, since the member may just be too busy to answer.
+A member that does not receive the master's messages sends `Hello` and never answers `Lead`.
+`Lease.unanswered_s` counts the seconds of this. A gap longer than HELLO_GAP_S between two `Hello`
+resets the count, since the member may just be too busy to answer.
 """
 
 from __future__ import annotations
@@ -25,13 +26,14 @@ TIMEOUT_MAX_S = 600.0
 """Upper bound of a member's timeout."""
 
 CALM_S = 60.0
-"""A member's timeout shrinks after this long without an unusual silence."""
+"""A member's timeout shrinks after this many seconds without an unusual silence."""
 
 HELLO_GAP_S = 1.0
-"""After a longer gap between two `Hello`, the member may just have been too busy to answer."""
+"""After a longer gap (in seconds) between two `Hello`, the member may just have been too busy to
+answer."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 10.0
-"""The first pause before a recovery, which doubles each time, and the longest one."""
+"""The first and the longest pause before a recovery, in seconds; the pause doubles each time."""
 
 
 class Lease(Struct):
@@ -52,7 +54,7 @@ class Lease(Struct):
     owes_answer: bool = False
     """Whether it has not answered the last `Lead`."""
     unanswered_s: float = 0.0
-    """Seconds for which it has sent `Hello` without that answer, and without a long gap."""
+    """Seconds for which it has sent `Hello` without long gaps while it owes the answer."""
 
 
 class Members:
@@ -79,17 +81,17 @@ class Members:
         if lease.owes_answer:
             gap_s = now - lease.last_hello_at
             lease.unanswered_s = lease.unanswered_s + gap_s if gap_s <= HELLO_GAP_S else 0.0
-        self._renew(name, lease, now)
+        self._note_message(name, lease, now)
         lease.address, lease.last_hello_at, lease.present = address, now, True
         return False
 
     def alive(self, name: str, process: str, now: float) -> None:
-        """Note a heartbeat. A process that is gone stays so until its `hello`."""
+        """Note a heartbeat. A process that is gone stays gone until its `hello`."""
         lease = self._leases.get(name)
         if lease is not None and lease.process == process:
-            self._renew(name, lease, now)
+            self._note_message(name, lease, now)
 
-    def _renew(self, name: str, lease: Lease, now: float) -> None:
+    def _note_message(self, name: str, lease: Lease, now: float) -> None:
         """Note a message of a process, and adapt its timeout to its silence before the message."""
         silent_s, lease.last_heard_at = now - lease.last_heard_at, now
         if not lease.present and silent_s > lease.timeout_s:

@@ -1,10 +1,10 @@
 """Registry: the durable record of the coordinator's decisions.
 
-The record holds everything that a new master must know. Writing it commits a snapshot, begins an
-incarnation, or ends a run. Each write names the version that it replaces, so only one of two
-masters can continue. `FileRegistry` serves a single machine, `ZooKeeperRegistry` several
-(`zookeeper.py`). `RegistryWriter` does the writes of one coordinator one at a time, and retries
-each until it succeeds.
+The record holds everything that a new master must know. A write commits a snapshot, begins an
+epoch or an incarnation, changes the layout, or ends a run. Each write names the version that it
+replaces, so only one of two masters can continue. `FileRegistry` serves a single machine,
+`ZooKeeperRegistry` several (`zookeeper.py`). `RegistryWriter` does the writes of one coordinator
+one at a time. It retries a write while the registry is unavailable.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class SnapshotRecord(Struct, frozen=True, array_like=True):
     """A committed snapshot: the state as of `time`; front f resumes at `offsets[f]`.
 
     `incarnation`: the incarnation in which it was taken. `parts`: only under strong productions,
-    for each node the number of its newest durable production at that time. `event_times`, `late`:
-    see `engine.wire.messages.Prepared`; `late` is the sum over all nodes.
+    for each node the number of its newest durable production when the snapshot was taken.
+    `event_times`, `late`: see `engine.wire.messages.Prepared`; `late` is the sum over all nodes.
     """
 
     number: int
@@ -45,10 +45,10 @@ class SnapshotRecord(Struct, frozen=True, array_like=True):
 
 
 class RunOutcome(Struct, frozen=True, array_like=True):
-    """Outcome of a run: `run`, its id; `error`, the name of the error class; `text`, for the user.
+    """Outcome of a run. `run`: its id; `error`: the name of the error class; `text`: for the user.
 
-    `error` is empty unless the run failed. A run is one call of a command; the next call continues
-    from the state that this one left.
+    `error` is empty unless the run failed. Here a run is one call of a command. The next call
+    continues from the state that this call left.
     """
 
     run: str
@@ -59,11 +59,12 @@ class RunOutcome(Struct, frozen=True, array_like=True):
 class ClusterState(Struct, frozen=True, array_like=True):
     """Everything that must survive the master. At most two snapshots, the newest one first.
 
-    `identity`: the text of the run's `Identity`. `version`: number of writes so far.
-    `lineage`: the run's token (see `engine.storage.ownership`). `last_session`: its newest session
-    that reached an incarnation, and so had every directory open and durable. `base`: the number of
-    the oldest snapshot that a recovery can begin from: the savepoint at the start of the run, or
-    the last snapshot before a rescaling; 0: a recovery can begin without a snapshot.
+    `identity`: the text of the run's `Identity`. `version`: number of writes so far. `lineage`:
+    token of this state over all calls of the command. `last_session`: number of the newest session
+    (call of the command) that began an incarnation, and so had every directory open and durable
+    (see `engine.storage.ownership`). `base`: the number of the oldest snapshot that a recovery can
+    begin from: the savepoint at the start of the run, or the last snapshot before a rescaling; 0: a
+    recovery can begin without a snapshot.
     `identity_details`: the identity, to report differences to another command. `code`: the code of
     the newest session; all incarnations from `code_from` on ran it. `output`: where the outputs of
     the newest session are; only a hint for messages, since directories may be moved; empty if
@@ -75,7 +76,8 @@ class ClusterState(Struct, frozen=True, array_like=True):
     incarnation: int = 0
     snapshots: tuple[SnapshotRecord, ...] = ()
     outcome: RunOutcome | None = None
-    """The outcome of the run that wrote this record; None before its end."""
+    """The outcome of the last run; None before its end. The first write of a master of the next
+    run clears it."""
     lineage: str = ""
     last_session: int = 0
     base: int = 0
@@ -87,16 +89,17 @@ class ClusterState(Struct, frozen=True, array_like=True):
     """Epoch of the last master that wrote. Each master begins a new epoch, which fences earlier
     masters: the registry and the members reject them."""
     leader: str = ""
-    """Token of that master's process. So two masters never write equal states, even if their
-    decisions are equal."""
+    """Token of the process of the last master that wrote. With this token, two masters never write
+    equal states, even if their decisions are equal."""
     layout: Layout = ()
-    """The nodes that run the flow; (): not decided yet. All snapshots have this layout."""
+    """The numbers of the nodes that run the flow; (): not decided yet. All snapshots have this
+    layout."""
 
     def same_code(self, snapshot: SnapshotRecord) -> bool:
         """Return whether the newest session's code took this snapshot.
 
-        Then a replay from it reproduces the outputs that the consumer has. Otherwise other code
-        produced some of them.
+        If so, a replay from the snapshot reproduces the outputs that the consumer has. Otherwise
+        other code produced some of these outputs.
         """
         return snapshot.incarnation >= self.code_from
 
@@ -130,12 +133,12 @@ class RegistryWriter:
     """The writes of one coordinator; `leader`: token of its master's process, new at each start.
 
     Inputs: the states to write, the time, results of `WriteState`. Outputs: `WriteState` jobs.
-    Invariants: a state is written only after the previous one, so a full disk acts like a slow one:
-    the run waits. The first write of a coordinator also begins an epoch (`engine.wire.role`),
-    which fences all earlier masters.
+    Invariants: a state is written only after the previous one, so on a full disk the run waits, as
+    on a slow one. The first write of a coordinator also begins an epoch (`engine.wire.role`), which
+    fences all earlier masters.
 
-    The registry may contain the state of a failed write. So a retry is marked (`again`): the
-    registry first reads the stored state, and if that is this state, the write has succeeded.
+    A write that failed may still have reached the registry. So a retry is marked (`again`): the
+    registry first reads the stored state. If it equals the state to write, the write has succeeded.
     """
 
     def __init__(self, leader: str) -> None:
@@ -162,7 +165,7 @@ class RegistryWriter:
         return self._job
 
     def due(self, now: float) -> list[WriteState]:
-        """Return the failed write as a job to retry, once its retry is due."""
+        """Return the job that retries a failed write, once it is due."""
         if self._job is None or now < self.retry_at:
             return []
         self.retry_at = inf
@@ -170,7 +173,10 @@ class RegistryWriter:
         return [self._job]
 
     def process_result(self, job: DurableJob, result: object, now: float) -> bool:
-        """Process a job result. Return whether the write is over; False also for another job."""
+        """Process the result of a job. Return True if it ends the write in progress.
+
+        Return False if the write has to be retried, or if the job is not this write.
+        """
         if job is not self._job:
             return False
         if isinstance(result, Unavailable):
@@ -182,7 +188,7 @@ class RegistryWriter:
 
 
 LOCK_TIMEOUT_S = 10.0
-"""How long to wait for another process that holds the lock and writes, in seconds."""
+"""Maximum wait in seconds for another process that holds the lock while it writes."""
 
 
 class Registry(Protocol):
@@ -192,10 +198,11 @@ class Registry(Protocol):
         """Return the state, or None if none was written. Raises Unavailable, StateMismatch."""
 
     def write(self, state: ClusterState, *, again: bool = False) -> None:
-        """Replace version `state.version - 1` durably. With `again`, also accept a stored `state`.
+        """Replace version `state.version - 1` durably. With `again`, do nothing if the registry
+        already holds `state`.
 
-        Raises StateMismatch if the registry holds something else, which another master wrote.
-        Raises Unavailable.
+        Raises StateMismatch if the registry holds another version, which another master or a
+        command wrote. Raises Unavailable, and PayloadError if the state is too large.
         """
 
 
@@ -203,7 +210,7 @@ OTHER_RUN_ADVICE = "give another --output (and another --state, if you set one)"
 """How to begin another run."""
 
 FRESH_START_ADVICE = "start over with --fresh, which removes the state and the outputs"
-"""How to start over, if that loses only what can be produced again."""
+"""How to start over, if the run can produce everything again that this removes."""
 
 
 def check_identity(
@@ -214,11 +221,11 @@ def check_identity(
     start_over_advice: str = FRESH_START_ADVICE,
     other_run_advice: str = OTHER_RUN_ADVICE,
 ) -> ClusterState:
-    """Return the state to continue from: `state`, or a new one of this identity if it is None.
+    """Return the state to continue from: `state`, or if it is None a new one of this identity.
 
-    `where`: the directory, for the error; `details`: the complete identity, for differences;
-    `start_over_advice`, `other_run_advice`: what to do, for the error. Raises StateMismatch if the
-    state has another identity.
+    `where`: the place of the state, for the error; `details`: the complete identity, so that the
+    error names the differences; `start_over_advice`, `other_run_advice`: what to do, for the error.
+    Raises StateMismatch if the state has another identity.
     """
     if state is None:
         return ClusterState(identity, identity_details=details)
@@ -231,8 +238,9 @@ def check_identity(
         lines = "".join(f"\n  {text}" for text in differences or ["the flow is different"])
         raise StateMismatch(
             f"{where} holds the state of another run, or of this flow before a change:{lines}\n"
-            "Continue the run as it was. A changed flow can start from its states: write them with "
-            "`driftline savepoint`, and start it with --from-snapshot. For another run "
+            "Continue that run with its unchanged flow and options. A changed flow can start from "
+            "the states of that run: write them with `driftline savepoint`, and start the flow "
+            "with --from-snapshot. For another run "
             f"{other_run_advice}, or {start_over_advice}"
         )
     return state
@@ -253,8 +261,8 @@ def may_replace(state: ClusterState, current: ClusterState | None, *, again: boo
 class FileRegistry:
     """Embedded registry: one file, replaced atomically.
 
-    In a cluster on one machine a command may write at the same time as the master. So the writer
-    holds a lock, in a second file, from the check of the version to the end of the write.
+    Another process may write at the same time as the master. So the writer holds a lock, on a
+    second file, from the check of the version to the end of the write.
     """
 
     def __init__(self, path: Path) -> None:
@@ -273,8 +281,8 @@ class FileRegistry:
         lock_path = self._path.with_name(f"{self._path.name}.lock")
         try:
             make_directory(self._path.parent)
-            locked = f"registry {self._path}: another process is writing it"
-            lock = Lock(lock_path, locked, wait_s=LOCK_TIMEOUT_S)
+            in_use_text = f"registry {self._path}: another process is writing it"
+            lock = Lock(lock_path, in_use_text, wait_s=LOCK_TIMEOUT_S)
             try:
                 if not may_replace(state, self.read(), again=again):
                     raise StateMismatch(
@@ -299,7 +307,7 @@ def encode_state(state: ClusterState) -> bytes:
 
 
 def decode_state(data: bytes, where: str) -> ClusterState:
-    """Decode `encode_state`. `where`: the file or z-node, for errors.
+    """Decode the result of `encode_state`. `where`: the file or z-node, for errors.
 
     Raises StateMismatch if the data is damaged, or was written by another version of Driftline.
     """

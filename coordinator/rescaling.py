@@ -19,14 +19,14 @@ time of the snapshot, and no output from that time on.
 
 The run is paused from PAUSING to the end. Until the registry is written, the current nodes can
 continue. If the pause takes too long, the coordinator resumes the fronts and retries later. If a
-current node or a front fails, the recovery ends the pause, and the rescaling returns to COPYING. If
-the run is about to end, the coordinator abandons the rescaling. The next nodes keep the copied
-state for the next attempt. A master that takes over does not know of a rescaling, and so abandons
-it. The requester repeats its request until the run has the requested number of nodes.
+current node or a front fails, the recovery ends the pause, and the rescaling returns to COPYING. In
+both cases the next nodes keep the copied state. If the run is about to end, the coordinator
+abandons the rescaling. A master that takes over does not know of a rescaling, and so abandons it.
+The requester repeats its request until the run has the requested number of nodes.
 
-The cut is the largest time that a front reported, or the time after the latest output that was ever
-sent, if that is larger. Outputs that are being replayed count as sent. So the consumer has no
-output from the cut on when the next nodes begin.
+The cut is the largest time that a front reported. If the time after the latest output that was ever
+sent is larger, the cut is this time. Outputs that are being replayed count as sent. So the consumer
+has no output from the cut on when the next nodes begin.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ SILENCE_MAX_S = 1.0
 """If a next node has been silent for longer, it may be dead, so the fronts do not pause."""
 
 NODES_MAX = 64
+"""Maximum number of nodes that a rescaling may request."""
 
 
 class RescalePhase(Enum):
@@ -71,7 +72,7 @@ class RescalePhase(Enum):
     DRAINING = "records already read are being processed"
     CUTTING = "the current nodes write the last snapshot"
     MOVING = "copying the last snapshot"
-    SWITCHING = "the registry is written"
+    SWITCHING = "writing the registry"
 
 
 ABORTABLE_PAUSE = (
@@ -80,7 +81,8 @@ ABORTABLE_PAUSE = (
     RescalePhase.CUTTING,
     RescalePhase.MOVING,
 )
-"""Phases of the pause that can be abandoned. Fronts stay paused in SWITCHING, which cannot."""
+"""Phases in which the coordinator can end the pause and return to COPYING. Fronts are paused in
+SWITCHING, too, but this phase cannot be abandoned."""
 
 
 class JoiningNode(Struct):
@@ -94,9 +96,11 @@ class JoiningNode(Struct):
 
 
 class Rescaling:
-    """State of one coordinator's rescaling. `nodes`: the nodes of the current layout; `members`:
-    the leases of all nodes, including the next ones; `groups`: the number of key groups; `out`:
-    (receiver, message) to send."""
+    """State of one coordinator's rescaling. `out`: (receiver, message) to send.
+
+    `nodes`: the nodes of the current layout, a list that the coordinator updates; `members`: the
+    leases of all nodes, including the next ones; `groups`: the number of key groups.
+    """
 
     def __init__(
         self,
@@ -129,7 +133,7 @@ class Rescaling:
         self._early_snapshots = 0
         """Number of early snapshots requested since the last pause."""
         self._newest_at_early_request = -1
-        """Number of the newest committed snapshot when an early one was last requested."""
+        """Number that the newest committed snapshot had at the last request for an early one."""
         self._cut = 0
         """The cut; valid from DRAINING on."""
         self._pause_number = 0
@@ -190,8 +194,8 @@ class Rescaling:
 
     @property
     def blocks_snapshots(self) -> bool:
-        """Whether no snapshot except the last one of the rescaling may begin: fronts are paused, or
-        about to resume in the next layout."""
+        """Whether only the rescaling itself may begin a snapshot, its last one: fronts are paused,
+        or about to resume in the next layout."""
         return self.phase in ABORTABLE_PAUSE or self.phase is RescalePhase.SWITCHING
 
     @property
@@ -303,7 +307,7 @@ class Rescaling:
     def _finish_copying(self, state: ClusterState, delivered: int, now: float) -> bool:
         """Return whether the next nodes have nearly all state, so that fronts can pause.
 
-        If they only lack a fresh snapshot, request an early one and return False.
+        If the newest snapshot is too old for this, request an early one and return False.
         """
         for name in self.next_nodes:
             joining = self._joining_nodes.get(name)
@@ -367,7 +371,7 @@ class Rescaling:
         self.phase = RescalePhase.COPYING if self.next_layout else RescalePhase.NONE
 
     def give_up(self, reason: str) -> None:
-        """Abandon the rescaling."""
+        """Abandon the rescaling. Do nothing while SWITCHING."""
         if self.phase in (RescalePhase.NONE, RescalePhase.SWITCHING):
             return
         log.warning(
@@ -379,7 +383,10 @@ class Rescaling:
         self.forget()
 
     def on_incarnation_end(self) -> None:
-        """Return to COPYING if fronts are paused, since the pause ends with the incarnation."""
+        """Return to COPYING if fronts are paused: the pause ends with the incarnation.
+
+        While SWITCHING, change nothing.
+        """
         if self.phase in ABORTABLE_PAUSE:
             self.phase = RescalePhase.COPYING
 

@@ -5,9 +5,10 @@ or `BeginEpoch` (fronts), the record whose write is the commit, and then `Commit
 Invariant: at most one snapshot is in progress, and it is committed only after every part of it is
 durable.
 
-See the paper "Delivery, consistency, and determinism", section V-A1. Unless markers cut it
-(`Policy.cuts_by_time`), the time of a snapshot is the *delivered* frontier: later elements are
-replayed, so a snapshot can never make the run skip an output that the consumer lacks.
+See the paper "Delivery, consistency, and determinism", section V-A1. If `Policy.cuts_by_time`, the
+time of a snapshot is the *delivered* frontier. Fronts replay later elements, so a snapshot can
+never make the run skip an output that the consumer lacks. Otherwise markers cut a snapshot, and
+its time is 0.
 
 A master that takes over (`Takeover`) lacks the answers that the previous one collected. So it
 abandons the snapshot in progress once all nodes have answered its `Prepare`, and starts another.
@@ -35,8 +36,8 @@ from driftline.engine.wire.messages import (
 )
 
 EARLY_INTERVAL_S = 0.5
-"""Minimum seconds between the starts of requested snapshots, and from a failed one to the next: a
-slow or full disk may be the cause."""
+"""Minimum seconds between the starts of requested snapshots, and from a failed snapshot to the next
+one: the cause of the failure may be a slow or full disk."""
 
 ADVICE = (
     "Restore the state directory from a copy of the same moment, or start over: remove the state "
@@ -52,7 +53,8 @@ class PendingSnapshot(Struct):
     time: int
     waiting: set[str]
     failed: bool = False
-    """Whether a member could not write its part, or an earlier master began it."""
+    """Whether the snapshot cannot be committed, because a member could not write its part, or
+    because an earlier master began the snapshot."""
     answers: dict[str, int] = field(default_factory=dict)
     """Front -> the time at which it would resume; node -> its newest production."""
     event_times: tuple[tuple[int, int], ...] = ()
@@ -66,7 +68,8 @@ class PendingSnapshot(Struct):
         """Return the record that commits the snapshot.
 
         `incarnation`: the one in which it was taken; `nodes`: the nodes whose newest production is
-        recorded. A front that has not answered `Prepared` resumes at the snapshot's time.
+        recorded. A front without an answer resumes at the snapshot's time: the master asks fronts
+        only if markers cut the snapshot.
         """
         offsets = tuple(self.answers.get(front, self.time) for front in fronts)
         parts = tuple(self.answers[node] for node in nodes)
@@ -75,7 +78,7 @@ class PendingSnapshot(Struct):
 
 
 class Snapshots:
-    """Snapshots of one coordinator. Methods return messages as (receiver, message)."""
+    """Snapshots of one coordinator. Methods return the messages to send, as (receiver, message)."""
 
     def __init__(
         self,
@@ -114,13 +117,17 @@ class Snapshots:
         self._next_at = now + self._interval
 
     def give_up(self, number: int, waiting: set[str]) -> None:
-        """Abandon an earlier master's snapshots up to `number`; `waiting`: nodes still writing."""
+        """Abandon an earlier master's snapshots up to `number`.
+
+        `waiting`: the nodes that are still writing the last one; no snapshot begins before they
+        have answered.
+        """
         self.number = max(self.number, number)
         if waiting:
             self.pending = PendingSnapshot(number, 0, waiting, failed=True)
 
     def request_early(self) -> None:
-        """Make the next snapshot due as soon as EARLY_INTERVAL_S after the previous one began."""
+        """Make the next snapshot due at the latest EARLY_INTERVAL_S after the last one began."""
         self._next_at = min(self._next_at, self._started_at + EARLY_INTERVAL_S)
 
     def make_due(self, now: float) -> None:
@@ -146,8 +153,11 @@ class Snapshots:
         return f"; snapshot {self.pending.number} waits for {members}"
 
     def consider(self, delivered: int, now: float) -> Outgoing:
-        """Begin a snapshot if one is due: as of `delivered`, if that has moved; under policies with
-        markers, by a marker."""
+        """Begin a snapshot if one is due.
+
+        It is as of `delivered`; skip it if the newest committed snapshot is as of this time or
+        later. Under policies with markers, ask the fronts for markers instead.
+        """
         if self.due_at is None or now < self.due_at:
             return []
         self._next_at = now + self._interval
@@ -191,7 +201,10 @@ class Snapshots:
             snapshot.waiting.discard(sender)
 
     def complete_record(self, incarnation: int, now: float) -> SnapshotRecord | None:
-        """Return the record to write; None if an answer is missing or the snapshot has failed."""
+        """Return the record that commits the snapshot; None if an answer is missing.
+
+        If a failed snapshot has all answers, forget the snapshot and return None.
+        """
         snapshot = self.pending
         if snapshot is None or snapshot.waiting:
             return None
@@ -217,7 +230,10 @@ class Snapshots:
         return self.announce(state)
 
     def announce(self, state: ClusterState) -> Outgoing:
-        """Announce the newest committed snapshot to all members; may be repeated."""
+        """Return the messages that announce the newest committed snapshot to all members.
+
+        They may be sent again.
+        """
         newest, oldest = state.snapshots[0], state.snapshots[-1]
         self._time = newest.time
         previous = oldest.number if oldest.number < newest.number else 0
@@ -231,5 +247,5 @@ class Snapshots:
 
 
 def snapshot_name(number: int, time: int) -> str:
-    """Name a snapshot, for messages; without a time if markers cut it (time 0)."""
+    """Return a snapshot's name for messages. If markers cut it (time 0), omit the time."""
     return f"snapshot {number}" + (f" (the state before {format_time(time)})" if time else "")

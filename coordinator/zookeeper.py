@@ -4,15 +4,17 @@ The election is a queue with one ephemeral sequential z-node per master.
 
 A write of the registry replaces exactly the version of the z-node that was read before it, so only
 one of two masters can continue, however late a request arrives. A ZooKeeper server may lag behind
-the others; therefore each read follows a `sync`. A request that is lost with its connection, or
-that times out, may have succeeded: it raises `Unavailable`; the retry is marked (`again`), and a
-stored value that equals the attempt counts as written.
+the others; therefore a `sync` precedes each read of the registry, and each read of the queue by a
+master. A request that is lost with its connection, or that times out, raises `Unavailable`, but may
+have succeeded. So the retry is marked (`again`), and if the stored value equals the value to write,
+the write has succeeded.
 
 The z-nodes of masters (`leadership.py`) disappear with their sessions. ZooKeeper numbers them in
-order of arrival. The name of a z-node is PROCESS-NUMBER, with the token of its master's process;
-its data is the address of that master. Watches fire once, so a client thread calls `changed` at
-most once per query of the queue that set a watch. The thread also calls `changed` after a
-reconnect, since a watch may be lost, and `expired` when the session is over.
+order of arrival. The name of a z-node is PROCESS-NUMBER, where PROCESS is the token of the master's
+process; its data is the address of that master. `LeaderQueue` has two callbacks. Watches fire once,
+so a client thread calls `changed` at most once per query of the queue that set a watch. The thread
+also calls `changed` after a reconnect, since a watch may be lost, and `expired` when the session is
+over.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ RECONNECT_PAUSE_MAX_S = 1.0
 """The longest pause before a client reconnects, in seconds."""
 
 DATA_BYTES_MAX = (1 << 20) - 4096
-"""ZooKeeper accepts requests of less than 1 MiB (`jute.maxbuffer`); 4 KiB are for the path."""
+"""Maximum size of a z-node's data. ZooKeeper accepts requests of less than 1 MiB
+(`jute.maxbuffer`); 4 KiB are for the path."""
 
 REASONS = (
     (errors.ConnectionClosedError, "the connection is closed"),
@@ -65,7 +68,7 @@ LOSSES = (errors.ConnectionLoss, errors.ConnectionClosedError, errors.SessionExp
 """Errors of a lost connection or session, which `_ConnectionLog` already logs."""
 
 CONFLICTS = (errors.BadVersionError, errors.NodeExistsError, errors.NoNodeError)
-"""Errors of a write if another client has written or removed the z-node since it was read."""
+"""Errors of a write if another client has written, created or removed the z-node since the read."""
 
 _DIGITS = 10
 """Digits of the number that ZooKeeper appends to a name."""
@@ -74,7 +77,10 @@ _NAME = re.compile(rf".+-[0-9]{{{_DIGITS}}}")
 
 
 class ZooKeeperRegistry:
-    """Registry in a z-node. The caller connects and closes the client."""
+    """Registry in a z-node. The caller connects and closes the client.
+
+    `answer_s`: timeout of a request.
+    """
 
     def __init__(
         self, client: KazooClient, path: str, *, answer_s: float = ANSWER_TIMEOUT_S
@@ -150,8 +156,9 @@ def translated_errors(
 ) -> Iterator[None]:
     """Translate all errors of ZooKeeper except the types `passed_through` to Unavailable.
 
-    `what`: the target, for error texts. A lost connection raises Disconnected, an Unavailable. If
-    the client is not connected at the start, the body does not run: kazoo would queue its request.
+    `what`: the target, for error texts; `answer_s`: the timeout that the body uses, for error
+    texts. A lost connection raises Disconnected, a subclass of Unavailable. If the client is not
+    connected at the start, raise Disconnected before the body runs: kazoo would queue its request.
     """
     if not client.connected:
         raise Disconnected(f"{what}: no server is connected now")
@@ -218,7 +225,10 @@ def servers_of(client: KazooClient) -> str:
 
 
 def _enter(client: KazooClient, path: str, wait_s: float) -> None:
-    """Create a path, which kazoo does not do, and make it the root of the client's paths."""
+    """Create a path and make it the root of the client's paths; on an error, close the client.
+
+    Without this call kazoo would use the root, but not create it.
+    """
     try:
         client.ensure_path_async(path).get(timeout=wait_s)
     except (KazooTimeoutError, errors.KazooException) as error:
@@ -293,8 +303,9 @@ class LeaderQueue:
     ) -> None:
         """Add a listener to the client.
 
-        `address`: where members reach this process if it leads; used by `Enlist`. Client threads
-        call `changed` when the queue may have changed, and `expired` when the session has ended.
+        `address`: where members reach this process if it leads; `Enlist` stores it in the queue.
+        Client threads call `changed` when the queue may have changed, and `expired` when the
+        session has ended. `answer_s`: timeout of a request.
         """
         self._client = client
         self._path = path
@@ -309,7 +320,10 @@ class LeaderQueue:
         self._client.remove_listener(self._on_connection_state)
 
     def execute_job(self, job: DurableJob) -> object:
-        """Do `Enlist`, `FindPredecessor` or `FindSuccessor`. Raises Unavailable, StateMismatch."""
+        """Execute an `Enlist`, `FindPredecessor` or `FindSuccessor`, and return its result.
+
+        Raises Unavailable, and StateMismatch if the process is not in the queue.
+        """
         if isinstance(job, Enlist):
             self._enlist(job.process)
             return None
@@ -319,9 +333,9 @@ class LeaderQueue:
         return self._watch_predecessor(job.process)
 
     def leader(self) -> tuple[str, str]:
-        """Return (process, address) of the leader, ("", "") without one. Watch the queue.
+        """Return (process, address) of the leader, ("", "") without one.
 
-        Raises Unavailable.
+        Sets a watch, which calls `changed` at the next change of the queue. Raises Unavailable.
         """
         with translated_errors(self._client, self._path, self._answer_s):
             while True:
@@ -343,8 +357,8 @@ class LeaderQueue:
     def forget(self, process: str) -> None:
         """Remove an exited process from the queue, without waiting for the result.
 
-        ZooKeeper also removes the z-node itself, but only after the timeout of the session.
-        The queue is not needed for safety, so a late removal does no harm.
+        Without this call, ZooKeeper removes the z-node only after the timeout of the session. If
+        the request is lost, this does no harm: safety does not depend on the queue.
         """
         if self._client.connected:
             self._client.get_children_async(self._path).rawlink(partial(self._remove, process))
@@ -418,5 +432,5 @@ def _in_order(names: Iterable[str]) -> list[str]:
 
 
 def _process(name: str) -> str:
-    """Return the process in the name of a z-node."""
+    """Return the token of the process in the name of a z-node."""
     return name[: -_DIGITS - 1]

@@ -4,6 +4,8 @@ Each word of each document causes one change record ``(word, document, positions
 posting that was added or replaced, and the new number of documents in the word's posting list. If a
 document is sent again, its new postings replace the previous ones of the same words. Postings of
 words that the document no longer contains stay.
+
+The search index of `driftline serve` has another flow (`index.documents.writes`).
 """
 
 from collections.abc import Mapping

@@ -2,12 +2,13 @@
 
 ``.driftline/identity`` holds the format version, the format (or address of the sink), and the run's
 identity: flow, policy, initial number of nodes, inputs, and the savepoint from which it began.
-``.driftline/<barrier>.owner`` names the run and the session that the barrier's outputs belong to. A
-process holds a lock on ``.driftline/<barrier>.lock`` while it writes these outputs. The nodes of a
-run share one directory, and may open it at the same moment.
+``.driftline/barrier-<n>.owner`` names the run and the session that the outputs of barrier n belong
+to. A process that writes these outputs holds a lock on ``.driftline/barrier-<n>.lock``. The nodes
+of a run share one directory, and may open it at the same moment.
 
-``.driftline/spark.progress`` is the commit record of `driftline spark run`: all outputs before a
-time T are in the directory, so a run that continues them begins from a savepoint of time T.
+``.driftline/spark.progress`` is the commit record of `driftline spark run`. It shows that the
+directory has all outputs before a time T. A run that continues them has to begin from a savepoint
+as of T.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _BARRIER_FILE = re.compile(r"-[0-9]+(\.jsonl)?$")
 
 
 class OutputDirectory:
-    """An output directory, with a lock on the outputs of one barrier until it is closed."""
+    """An open output directory. It holds the lock on the outputs of one barrier until `close`."""
 
     def __init__(
         self,
@@ -52,19 +53,24 @@ class OutputDirectory:
         output_glob: str,
         owner: DirectoryOwner = NO_OWNER,
     ) -> None:
-        """Open the directory for a barrier.
+        """Open the directory for a barrier; create it if it is missing.
 
-        `format_and_identity`: format or address, and in a second line the identity of the run;
-        `output_glob`: see `why_not_writable`. Raises StateMismatch, Unavailable, MalformedMessage.
+        `barrier`: the name of the barrier, such as "barrier-0"; `format_and_identity`: the format
+        or address, and in a second line the identity of the run; `output_glob`: see
+        `why_not_writable`; `owner`: the run and its session.
+
+        Raises StateMismatch if the directory belongs to another run; Unavailable if it cannot be
+        written, or if another process writes the outputs of this barrier; MalformedMessage if the
+        name of the barrier is invalid.
         """
         self.path = path
         self.number = barrier_number(barrier)
         self.metadata = path / ".driftline"
         self._lock: Lock | None = None
         with translate_os_errors("output", path):
-            # Look for foreign files before writing the identity: with an identity, all files are
-            # accepted. Another node of this run writes the identity before its own files, so its
-            # files are accepted, too.
+            # Look for foreign files before writing the identity: `why_not_writable` accepts all
+            # files beside an identity. The other nodes of this run also write the identity before
+            # their files, so it accepts these files, too.
             if reason := why_not_writable(path, output_glob, format_and_identity):
                 raise StateMismatch(reason)
             make_directory(self.metadata)
@@ -99,43 +105,44 @@ class OutputDirectory:
             elif file.read_bytes() != contents:
                 raise StateMismatch(
                     f"{self.path} holds the outputs of another run: its flow, inputs, policy, "
-                    "savepoint, format or version of Driftline differs: give another --output"
+                    "number of nodes, savepoint, format, sink address or version of Driftline "
+                    "differs. Give another --output"
                 )
         finally:
             lock.release()
 
 
 def identity_lines(format_and_identity: str) -> bytes:
-    """Return the contents of the file IDENTITY."""
+    """Return the contents of the identity file."""
     return f"{_FORMAT}\n{format_and_identity}\n".encode()
 
 
 def why_not_writable(path: Path, output_glob: str, identity: str = "") -> str:
     """Return why a run must not write into a directory; "" if it may.
 
-    `output_glob`: glob pattern of output files: a directory that has such files needs an identity;
-    `identity`: the identity of the run. Raises StateMismatch if the commit record of Spark's
-    outputs is damaged, OSError.
+    `output_glob`: pattern that matches output files. If a directory has such files, it must also
+    have an identity. `identity`: the identity of the run, perhaps after other lines. Raises
+    StateMismatch if the commit record of Spark's outputs is damaged, OSError.
     """
     metadata = path / ".driftline"
     if reason := why_spark_cannot_be_continued(path, identity):
         return reason
     ignored = metadata, path / DEAD_LETTERS  # bad records may be written before the identity
-    foreign_files = sorted(
+    output_files = sorted(
         file
         for file in path.glob(output_glob)
         if file not in ignored and not is_of_spark(file.name)
     )
-    if not foreign_files or (metadata / IDENTITY).exists():
+    if not output_files or (metadata / IDENTITY).exists():
         return ""
-    if not any(_BARRIER_FILE.search(file.name) for file in foreign_files):
+    if not any(_BARRIER_FILE.search(file.name) for file in output_files):
         return (
-            f"{path} holds {foreign_files[0].name}, which cannot be verified or resumed: the names "
+            f"{path} holds {output_files[0].name}, which cannot be verified or resumed: the names "
             "of a run's files end with the number of a node. The file was written by `driftline "
             "run --reference` or by another program. A run needs another --output"
         )
     return (
-        f"{path} holds {foreign_files[0].name}, but {metadata / IDENTITY} is missing. If these are "
+        f"{path} holds {output_files[0].name}, but {metadata / IDENTITY} is missing. If these are "
         f"outputs of an earlier run, restore {metadata} from a backup: without it no run can "
         "continue them. If not, give another --output"
     )
@@ -144,8 +151,8 @@ def why_not_writable(path: Path, output_glob: str, identity: str = "") -> str:
 def why_spark_cannot_be_continued(path: Path, identity: str) -> str:
     """Return why a run cannot continue the outputs of Spark in a directory.
 
-    Return "" if it can, or if there are none. `identity`: the identity of the run. Raises
-    StateMismatch if the commit record of Spark's outputs is damaged, OSError.
+    Return "" if the run can, or if the directory has no outputs of Spark. `identity`: the identity
+    of the run. Raises StateMismatch if the commit record of these outputs is damaged, OSError.
     """
     spark_record = read_spark_record(path)
     if spark_record is None:
@@ -176,20 +183,22 @@ def read_spark_record(directory: Path) -> CommitRecord | None:
 
 
 def describe_savepoint(spark_record: CommitRecord) -> str:
-    """Return a phrase for errors: the savepoint and the option to continue Spark's outputs."""
+    """Return a phrase for users: the savepoint from which a run continues Spark's outputs, and the
+    option that names it."""
     if spark_record.savepoint:
         return f"their savepoint: --from-snapshot {spark_record.savepoint}"
     return (
-        "a savepoint of the same time, which `driftline spark run --until "
-        f"{spark_record.last.t_last + 1} --save DIR` writes into another --output: "
+        "a savepoint of the same time: write it with `driftline spark run --until "
+        f"{spark_record.last.t_last + 1} --save DIR` and another --output, and name it with "
         "--from-snapshot DIR"
     )
 
 
 def identity_in(directory: Path) -> str:
-    """Return the identity of the run whose outputs a directory contains; "" if there is none.
+    """Return the identity of the run whose outputs a directory contains.
 
-    Raises OSError. Precondition: the identity is a single line.
+    Return "" if the directory has no identity file. Precondition: the identity is a single line.
+    Raises OSError.
     """
     file = directory / ".driftline" / IDENTITY
     return file.read_text(encoding="utf-8").splitlines()[-1] if file.exists() else ""
@@ -204,14 +213,15 @@ def is_of_spark(name: str) -> bool:
 
 
 def owner_file_of(directory: Path, number: int) -> Path:
-    """Return the file with the owner of a barrier's outputs."""
+    """Return the path of the file that names the owner of a barrier's outputs."""
     return directory / ".driftline" / f"barrier-{number}.owner"
 
 
 def barrier_number(barrier: str) -> int:
-    """Return the number of a barrier, for the names of its files. Raise MalformedMessage.
+    """Return the number in a barrier's name. Raises MalformedMessage for an invalid name.
 
-    The name may come from a network, so it must not become a path to another directory.
+    The names of the barrier's files contain only this number: the name may come from a network,
+    and must not become a path to another directory.
     """
     match = re.fullmatch(r"[a-z]+-([0-9]{1,6})", barrier)
     if match is None:

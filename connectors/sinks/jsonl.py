@@ -1,4 +1,4 @@
-"""The consumer of JSON lines: plain files, with exactly-once delivery.
+"""The consumer that writes JSON lines to plain files, with exactly-once delivery.
 
 Each barrier has its own files, so nodes share only the directory: ``<sink>-<barrier>.jsonl`` for
 each sink, and ``dead-letters/<barrier>.jsonl`` once there is a dead letter. All ``*.jsonl`` of the
@@ -7,16 +7,17 @@ directory, merged by ``t``, are the complete output. For the form of a line see
 
 Delivery: append the lines, make them durable, then replace ``.driftline/barrier-<n>.progress``, the
 commit record, which contains the lengths of the files, checksums over them, and the bundle.
-Replacing it is the commit. Before the next write the files are truncated to the lengths in the
-record, which removes an uncommitted bundle. A file that is shorter than its committed length, and a
-commit record that is damaged or missing, are errors. The checksums are compared at the start of a
-run and by `driftline verify` (`describe_damage`), but not when a node restarts after a crash:
-reading all outputs would take too long.
+Replacing it is the commit. After a restart or a failed delivery, the consumer truncates the files
+to the lengths in the record before it writes again. This removes an uncommitted bundle. A file
+shorter than its committed length is an error. A commit record that is damaged, or missing although
+there are outputs, is an error, too. The start of a run and `driftline verify` compare the checksums
+(`describe_damage`). A node that restarts after a crash does not: reading all outputs would take too
+long.
 
-Readers may see lines of a bundle shortly before it is committed.
+Readers may see lines of a bundle shortly before the commit.
 
-Cost: one write and one fdatasync for each file that the bundle touches; for the commit a file
-of the size of the bundle, its fdatasync, and an fsync of its directory.
+Cost of a bundle: one write and one fdatasync for each file that the bundle touches. The commit
+writes a file as large as the bundle, with one fdatasync, and one fsync of its directory.
 """
 
 from __future__ import annotations
@@ -57,17 +58,18 @@ class JsonLinesConsumer:
 
     Args:
         directory: The directory; created if missing.
-        barrier: The barrier, whose number names its files.
-        flow: The flow, whose sinks name them.
+        barrier: The name of the barrier. File names end with its number.
+        flow: The flow. File names begin with the names of its sinks.
         identity: The identity of the outputs: flow, inputs and policy.
         owner: The run and its session.
-        on_failures: Called with the dead letters of each bundle, often none, once it is stored.
+        on_failures: Called after each stored bundle with its dead letters, often an empty list.
         dead_letters: Whether outputs that JSON cannot represent become dead letters, not errors.
 
     Raises:
-        StateMismatch: If the directory holds outputs of another identity, or less than was
-            committed.
-        Unavailable: If it cannot be written, or another process writes this barrier's part.
+        StateMismatch: If the directory holds outputs of another identity or less than was
+            committed, or if the commit record is damaged.
+        Unavailable: If the directory cannot be written, or if another process writes the outputs
+            of this barrier.
     """
 
     def __init__(
@@ -99,10 +101,10 @@ class JsonLinesConsumer:
         self._record: CommitRecord | None = None
         """The commit record on the disk; None if it has to be read."""
         self.outputs = 0
-        """Outputs delivered so far, without dead letters, in all runs that wrote to the directory.
-        Thread-safe to read."""
+        """Outputs of this barrier delivered so far, without dead letters, in all runs that wrote
+        to the directory. Thread-safe to read."""
         self.failures = 0
-        """Dead letters delivered so far, in the same runs. Thread-safe to read."""
+        """Dead letters of this barrier delivered so far, in the same runs. Thread-safe to read."""
         self._is_truncated = False
         """Whether `discard` has truncated the files to the committed lengths."""
         try:
@@ -144,7 +146,7 @@ class JsonLinesConsumer:
             return self._load_record().last_for_groups(groups, str(self.directory))
 
     def close(self) -> None:
-        """Close the files and release the claim on them."""
+        """Close the files and release the lock on them."""
         for file in self._fds.values():
             os.close(file)
         self._fds.clear()
@@ -152,7 +154,7 @@ class JsonLinesConsumer:
         self._claim.close()
 
     def _append(self, sink: int, length: int, text: bytes) -> None:
-        """Make the text durable after the first `length` bytes."""
+        """Write the text durably to a sink's file, after the first `length` bytes."""
         file = self._file(sink)
         write_at(file, text, length)
         os.fdatasync(file)
@@ -171,9 +173,9 @@ class JsonLinesConsumer:
     # Recovery.
 
     def _load_record(self) -> CommitRecord:
-        """Return the commit record, checked against the lengths of the files.
+        """Return the commit record. Read it if necessary, and check the lengths of the files.
 
-        Raises StateMismatch.
+        After a failed delivery, also remove its uncommitted data. Raises StateMismatch.
         """
         if self._record is None:
             record = self._read_record()
@@ -199,10 +201,10 @@ class JsonLinesConsumer:
         return self._record
 
     def discard(self) -> None:
-        """Remove uncommitted data.
+        """Remove the uncommitted data of an earlier process.
 
-        Only `deliver` calls it. Before the first delivery a run may still be rejected because of
-        the last bundle, and a rejected run must not change the outputs.
+        Only `deliver` calls this method: before the first delivery, the last bundle may still show
+        that the run must be rejected, and a rejected run must not change the outputs.
         """
         with translate_os_errors("output", self.directory):
             record = self._load_record()
@@ -220,7 +222,8 @@ class JsonLinesConsumer:
         sync_directory(self._claim.metadata)  # a record must be durable before it is used
         if self._record_path.exists():
             return CommitRecord.decode(self._record_path.read_bytes(), str(self._record_path))
-        # A record is written before any output, so outputs without a record show that it is lost.
+        # The consumer writes a record before any output, so outputs without one mean that it is
+        # lost.
         for path in self.paths.values():
             if _size(path):
                 raise StateMismatch(
@@ -245,7 +248,7 @@ def open_sink(address: str, context: SinkContext) -> JsonLinesConsumer:
 
 
 def _join_lines(encoded: Sequence[tuple[Item, str]]) -> dict[int, bytes]:
-    """Return the text to append for each sink."""
+    """Return number of a sink -> the text to append to its file."""
     lines: dict[int, list[bytes]] = {}
     for item, line in encoded:
         lines.setdefault(item.sink, []).append(f"{line}\n".encode())
@@ -292,15 +295,21 @@ def damaged_files(directory: Path, record: CommitRecord) -> list[str]:
 
 
 def uncommitted_bytes(directory: Path, number: int, record: CommitRecord) -> int:
-    """Return the uncommitted bytes in the files of barrier `number`, according to `record`."""
+    """Return the number of uncommitted bytes in the files of barrier `number`.
+
+    `record`: its commit record. Counts only the files that the record lists, and the dead letters.
+    """
     lengths = {directory / name: length for name, length, _ in record.files}
-    # Absent from the record until the first dead letter is committed.
+    # The record lacks this file until the first dead letter is committed.
     lengths.setdefault(directory / DEAD_LETTERS / f"{number}.jsonl", 0)
     return sum(max(0, _size(path) - length) for path, length in lengths.items())
 
 
 def checksum_of(path: Path, length: int) -> int:
-    """Return the checksum of the first `length` bytes of a file. Raises OSError."""
+    """Return the checksum of the first `length` bytes of a file. Raises OSError.
+
+    Precondition: the file has that many bytes.
+    """
     checksum = 0
     if length:
         with path.open("rb") as file:

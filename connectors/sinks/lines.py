@@ -2,9 +2,10 @@
 
     {"t": [time, front, child, ...], "value": ...}
 
-The value is an object if the sink's stream names its fields and the payload has as many values;
-otherwise it is the payload itself, with sequences as arrays. The consumer of JSON lines, the
-reference interpreter and a batch run of the same flow all write the same bytes.
+"t" is the label of the output. The value is an object if the sink's stream names its fields and the
+payload has as many values as fields; otherwise it is the payload itself, with sequences as arrays.
+The consumer of JSON lines, the reference interpreter and a run of the same flow on Spark all write
+the same bytes.
 
     >>> from driftline.engine.flow.flow import Flow
     >>> flow = Flow("counts")
@@ -14,9 +15,10 @@ reference interpreter and a batch run of the same flow all write the same bytes.
 
 A dead letter contains the element that failed as "record", or the invalid output of a function as
 "output". If the wire format or JSON cannot represent this value, or if it is larger than a record
-may be, the dead letter contains "text" instead. So with dead letters, no value ends the run. An
-output that JSON cannot represent becomes a dead letter, too. Whether it does depends only on the
-output, so outputs, t_last and checksums are the same on every node and after any replay.
+may be, the dead letter contains it as "text" instead. An output that JSON cannot represent becomes
+a dead letter, too. So with dead letters, no value ends the run. Whether an output becomes a dead
+letter depends only on the output. Therefore outputs, t_last and checksums are the same on every
+node and after any replay.
 
 Cost: about 3 microseconds for a small payload.
 """
@@ -36,6 +38,7 @@ from driftline.engine.texts import text_of
 from driftline.engine.wire.bundles import Item
 
 DEAD_LETTERS = "dead-letters"
+"""The folder of dead letters in an output directory, and the name of their sink."""
 
 _encode = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False).encode
 _SCALARS = frozenset((str, int, float, bool, type(None)))
@@ -45,9 +48,10 @@ LEVELS_MAX = 500
 
 
 class JsonLines:
-    """The outputs of a flow as JSON lines, without their line ends.
+    """Encoder of the outputs of a flow as JSON lines, without line ends.
 
-    `dead_letters`: whether failures, and outputs that JSON cannot represent, become dead letters.
+    `dead_letters`: whether an output that JSON cannot represent becomes a dead letter; otherwise it
+    raises PayloadError. Failures become dead letters in both cases.
     """
 
     def __init__(self, flow: Flow, dead_letters: bool = False) -> None:
@@ -60,9 +64,10 @@ class JsonLines:
             self._fields[number] = sink.fields
 
     def encode_item(self, item: Item) -> tuple[Item, str]:
-        """Return an item and its line; for an output that JSON cannot represent, a dead letter.
+        """Return the item to store, and its line.
 
-        Raises PayloadError for such an output without `dead_letters`.
+        If JSON cannot represent an output, the item to store is a dead letter; without
+        `dead_letters`, raise PayloadError instead.
         """
         if item.sink == FAILURES:
             return item, _dead_letter(item)
@@ -88,7 +93,7 @@ class JsonLines:
         return self.encode_item(item)[1]
 
     def _value(self, item: Item) -> object:
-        """Return the payload of an output; an object if it has the fields that its sink names."""
+        """Return the payload of an output; as a dict if the sink has a name for each value."""
         value, fields = item.value, self._fields[item.sink]
         # A payload that has not passed the wire format yet may be a list instead of a tuple.
         if fields is not None and isinstance(value, (tuple, list)) and len(value) == len(fields):

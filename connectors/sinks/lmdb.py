@@ -1,9 +1,9 @@
 """The LMDB consumer: stores items and t_last in one transaction, and items in label order.
 
-An LMDB environment has one writer, so each barrier has its own, ``barrier-<n>`` in one directory;
-`read_items` merges them. An item's key is its label, encoded so that the order of bytes is the
-order of labels, then its sink, then the number of the copy: under `at-least-once` an output may be
-delivered, and therefore stored, more than once.
+An LMDB environment has one writer, so each barrier has its own environment, ``barrier-<n>`` in one
+directory; `read_items` merges them. The key of an item is its label, then its sink, then the number
+of the copy. Labels are encoded so that the order of bytes is the order of labels. The copies exist
+because `at-least-once` may deliver, and therefore store, an output more than once.
 
     >>> item_key((1, 0), 0) < item_key((1, 0, 0), 0) < item_key((2, 0), 0)
     True
@@ -50,16 +50,18 @@ class LmdbConsumer:
 
     Args:
         path: The directory; created if missing.
-        barrier: The barrier, whose number names its environment.
+        barrier: The name of the barrier. The name of its environment ends with the same number.
         flow: The flow whose outputs are stored.
         identity: The identity of the outputs: flow, inputs and policy.
         owner: The run and its session.
-        on_failures: Called with the dead letters of each bundle, often none, once it is stored.
-        map_size: Initial bytes of address space.
+        on_failures: Called after each stored bundle with its dead letters, often an empty list.
+        map_size: Initial address space in bytes.
 
     Raises:
-        StateMismatch: If the directory holds outputs of another identity.
-        Unavailable: If it cannot be written, or another process writes this barrier's part.
+        StateMismatch: If the directory holds outputs of another identity, or if the environment is
+            damaged.
+        Unavailable: If the directory cannot be written, or if another process writes the outputs
+            of this barrier.
     """
 
     def __init__(
@@ -80,9 +82,10 @@ class LmdbConsumer:
         self._record: CommitRecord | None = None
         """Copy of the stored commit record; None until it is read, and after a failed write."""
         self.outputs = 0
-        """Outputs delivered so far, without dead letters, in all runs that wrote here."""
+        """Outputs of this barrier delivered so far, without dead letters, in all runs that wrote
+        to the environment."""
         self.failures = 0
-        """Dead letters delivered so far, in the same runs."""
+        """Dead letters of this barrier delivered so far, in the same runs."""
         try:
             with _translate_errors(self.path):
                 self._env = open_environment(self.path, map_size)
@@ -112,7 +115,7 @@ class LmdbConsumer:
         return self._load_record().last_for_groups(groups, str(self.path))
 
     def close(self) -> None:
-        """Close the environment and release the claim on it."""
+        """Close the environment and release the lock on it."""
         self._env.close()
         self._claim.close()
 
@@ -176,7 +179,7 @@ def read_items(path: Path) -> Iterator[Item]:
         The outputs in label order.
 
     Raises:
-        Unavailable: If there are no outputs to read.
+        Unavailable: If there are no outputs, or if reading them fails.
         StateMismatch: If the outputs are damaged.
     """
     paths = sorted(path.glob("barrier-*"))
@@ -189,7 +192,10 @@ def read_items(path: Path) -> Iterator[Item]:
 
 
 def read_environment(path: Path) -> Iterator[Item]:
-    """Yield the items of one barrier, `barrier-<n>`, in label order; errors as `read_items`."""
+    """Yield the items of one barrier in label order; `path`: its environment, `barrier-<n>`.
+
+    Raises as `read_items` does.
+    """
     with _open_rows(path) as rows:
         for key, value in rows:
             yield _item(path, key, value)
@@ -227,7 +233,7 @@ def read_commit_record(path: Path) -> CommitRecord:
 
 
 def describe_damage(path: Path) -> list[str]:
-    """Return a sentence if a barrier's committed outputs are damaged, or an empty list.
+    """Return a list with one sentence if a barrier's committed outputs are damaged, else [].
 
     Raises as `read_items` does.
     """
@@ -239,14 +245,14 @@ def describe_damage(path: Path) -> list[str]:
     record = read_commit_record(path)
     if (record.outputs + record.failures, record.checksum) == (count, checksum):
         return []
-    text = (
+    problem = (
         f"output {path} differs from the delivered outputs: it was changed or damaged. Restore it"
     )
-    return [text]
+    return [problem]
 
 
 def _with_row(checksum: int, key: bytes, value: bytes) -> int:
-    """Add a row to a checksum of rows. Return the new checksum.
+    """Return the checksum of rows after one more row.
 
     The checksum is the sum of the rows' checksums, so it does not depend on the order of rows: the
     consumer writes rows in the order of bundles, and a reader reads them in the order of labels.

@@ -1,16 +1,18 @@
-"""Wraps the sink of a connector: checks the run's identity, counts outputs, detects lost outputs.
+"""Wrapper of a connector's sink: checks the run's identity, counts outputs, detects lost outputs.
 
-A connector only has to store items and t_last in one step. Everything else is the same for all
-connectors, and is stored in a directory of the run: the identity of the outputs, the lock of the
-process that writes them, and the t_last of the sink. A sink with a smaller t_last than the record
-has lost outputs: this is an error, because a replay would not produce them again.
+A connector only has to store items and t_last in one step. `RecordedSink` does the rest in the same
+way for all connectors. In a directory of the run it stores the identity of the outputs, the lock of
+the process that writes them, and the sink's t_last in a commit record. If the sink's t_last is
+smaller than the recorded one, the sink has lost outputs. This is an error, because a replay would
+not produce them again.
 
-The record of a bundle is written before the delivery, in a second file, and replaces the previous
-record afterwards. So the counts are right after a crash at any moment: the sink's `last` shows
-which of the two records is valid.
+Before a delivery, `RecordedSink` writes the record of the bundle to a second file,
+``barrier-<n>.next``. After the delivery this file replaces the previous record,
+``barrier-<n>.progress``. So the counts are right after a crash at any moment: the sink's `last`
+shows which of the two records is valid.
 
-Runs may share a target: each run has its own name for a barrier there, `LINEAGE/barrier-0`. A run
-without a lineage uses a digest of its identity instead.
+Runs may share a target: each run has its own name for a barrier in the target,
+`LINEAGE/barrier-0`. A run without a lineage uses a digest of its identity instead.
 
 Cost: decoding the bundle once more, and one small durable file per bundle.
 """
@@ -39,19 +41,21 @@ T = TypeVar("T")
 
 
 class RecordedSink:
-    """A consumer around the sink at an address.
+    """Consumer that wraps the sink at an address.
 
     Args:
-        open_sink: Opens the sink of a connector, with the barrier's name in the target. The first
-            call of `last` or `deliver` opens the sink, in the thread of this call, because many
-            clients may be used only by the thread that created them.
-        address: The address, for errors.
-        context: The run. Without a directory nothing is recorded, and `outputs` and `failures`
-            count only the deliveries of this object.
+        open_sink: Opens the sink of a connector; its argument contains the barrier's name in the
+            target. The first call of `last` or `deliver` opens the sink, in the thread of this
+            call, because many clients may be used only by the thread that created them.
+        address: The address, for errors and for the identity of the outputs.
+        context: The run and its barrier. Without `directory` this object stores no record, and
+            `outputs` and `failures` count only its own deliveries.
 
     Raises:
-        StateMismatch: If the directory belongs to another run, or to another address.
-        Unavailable: If the directory cannot be written, or another process writes there.
+        StateMismatch: If the directory belongs to another run or another address, or if the commit
+            record is damaged.
+        Unavailable: If the directory cannot be written, or if another process writes the outputs
+            of this barrier.
     """
 
     def __init__(
@@ -68,8 +72,8 @@ class RecordedSink:
         self._claim: OutputDirectory | None = None
         self._record_path: Path | None = None
         self._record = self._next = CommitRecord()
-        """`_record`: the record of the bundles that the sink has confirmed. `_next`: the same with
-        the bundle whose delivery was started last."""
+        """`_record`: the record as of the last bundle that the sink confirmed. `_next`: the record
+        as of the last bundle whose delivery began."""
         self._last: LastStored | None = None
         """The last bundle in the sink; None if `last` has to ask the sink."""
         if context.directory is not None:
@@ -87,16 +91,17 @@ class RecordedSink:
 
     @property
     def outputs(self) -> int:
-        """Outputs delivered so far, without dead letters, in all runs with this directory."""
+        """Outputs of this barrier delivered so far, without dead letters, in all runs with this
+        directory."""
         return self._record.outputs
 
     @property
     def failures(self) -> int:
-        """Dead letters delivered so far, in the same runs."""
+        """Dead letters of this barrier delivered so far, in the same runs."""
         return self._record.failures
 
     def deliver(self, bundle: Bundle) -> None:
-        """Deliver the bundle to the sink, between writing and confirming its record."""
+        """Write the bundle's record, deliver the bundle to the sink, then confirm the record."""
         if bundle.t_last <= self.last(bundle.barrier, bundle.groups).t_last:
             return
         items = items_of(bundle, self._sink_count)
@@ -140,22 +145,24 @@ class RecordedSink:
                 self._claim.close()
 
     def _write_next_record(self, record: CommitRecord) -> None:
-        """Write the record of the bundle to be delivered next."""
+        """Write the record of the bundle to be delivered next, without the bundle's blobs."""
         self._next = replace(record, last=replace(record.last, blobs=()))
         if self._record_path is not None:
             with translate_os_errors("output", self._next_path):
                 replace_file(self._next_path, self._next.encode())
 
     def _read_next_record(self) -> CommitRecord:
-        """Return the record of the bundle whose delivery was started last."""
+        """Return the record as of the last bundle whose delivery began."""
         if self._record_path is None or not self._next_path.exists():
             return self._next
         with translate_os_errors("output", self._next_path):
             return CommitRecord.decode(self._next_path.read_bytes(), str(self._next_path))
 
     def _confirm(self, record: CommitRecord) -> None:
-        """Make the record of a stored bundle the confirmed one. If a crash undoes the rename,
-        `last` repeats it."""
+        """Confirm the record of a bundle that the sink has stored.
+
+        The rename is not durable: if a crash undoes it, `last` repeats it.
+        """
         if self._record_path is not None:
             with translate_os_errors("output", self._record_path):
                 self._next_path.replace(self._record_path)
@@ -171,7 +178,10 @@ class RecordedSink:
 
 
 def _check_last(last: object) -> LastStored:
-    """Return the result of a sink's `last`. Raise TypeError if it is not a `LastStored`."""
+    """Return the result of a sink's `last`, with its blobs as a tuple.
+
+    Raises TypeError if it is not a `LastStored`, or if a field has a wrong type.
+    """
     if not isinstance(last, LastStored):
         raise TypeError(f"last() returned {last!r:.200}, which is not a LastStored")
     has_integers = type(last.t_last) is int and type(last.checksum) is int

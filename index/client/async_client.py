@@ -56,12 +56,13 @@ NO_LABEL = "none"
 """Value of `if_label`: write only if the document does not exist."""
 
 _LABEL = re.compile(r"[0-9a-hjkmnp-tv-z]{14}")
+"""Form of a label (`serve.views.tokens`); only the service verifies its check digit."""
 
 
 class AsyncEvents(Generic[T]):
     """Event stream of a service: each event once and in order, across reconnects.
 
-    An asynchronous iterator and context manager; its exit closes the connection.
+    An asynchronous iterator and context manager. Leaving the context closes the connection.
     """
 
     def __init__(self, position: StreamPosition[T], events: AsyncGenerator[T, None]) -> None:
@@ -93,7 +94,7 @@ class AsyncEvents(Generic[T]):
 class WriteSession:
     """Largest label written by the clients that share a session.
 
-    `reads_own`: whether reads wait until they can see these writes.
+    `reads_own`: whether the clients' reads wait until they can see the clients' writes.
     """
 
     def __init__(self, reads_own: bool) -> None:
@@ -108,7 +109,11 @@ class WriteSession:
         return written
 
     def time_params(self, at: str | None, after: str | None) -> dict[str, str]:
-        """Return the time parameters of a read."""
+        """Return the parameters `at` and `after` of a read.
+
+        If reads wait for the session's writes, `after` is at least the largest label of these,
+        unless `at` is given.
+        """
         params = _text_params(at=at, after=after or None)
         if at is None and self._reads_own and self.label:
             params["after"] = max(params.get("after", ""), self.label)
@@ -145,7 +150,7 @@ class AsyncIndexClient:
         self._connection = connection
         self._session = session
         self._prefix = ""
-        """Path prefix of the collection."""
+        """Path prefix of the collection; "": the default collection of the service."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -159,18 +164,25 @@ class AsyncIndexClient:
         await self.close()
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, which clients of other collections (`collection`) share."""
         await self._connection.close()
 
     def collection(self, name: str) -> Self:
-        """Return a client of another collection, with the same connections and session."""
+        """Return a client of another collection, with the same connections and session.
+
+        A client without a collection uses the only one of the index, or `documents` if there are
+        several.
+        """
         other = copy(self)
         other._prefix = f"/collections/{_quoted(name)}"
         return other
 
     @property
     def label(self) -> str:
-        """Largest label that this client has written; "" if none."""
+        """Largest label that this client, or another client of its session, has written.
+
+        "" if there is none.
+        """
         return self._session.label
 
     # Writes.
@@ -203,12 +215,13 @@ class AsyncIndexClient:
     ) -> AsyncGenerator[Written | FailedLine, None]:
         """Put documents, each with its "id" among its fields, and delete others (`Delete`).
 
-        Yields the result of each line, in order. Reads the lines of one request before it waits for
-        the answers. Sends nothing unless the caller iterates.
+        Yields the result of each line, in order: for a line that fails, a `FailedLine`. Sends
+        requests of at most 1,000 lines or 4 MiB, each after the caller has consumed the results of
+        the previous one. Sends nothing unless the caller iterates.
         """
         path = f"{self._prefix}/documents:bulk"
         async for request in self._bulk_requests(lines, wait):
-            attempts = self._attempts()
+            attempts = self._new_attempts()
             while True:
                 try:
                     request.reset()
@@ -251,7 +264,7 @@ class AsyncIndexClient:
             **_list_params(facet=facets),
         }
         if cursor is not None:  # a cursor contains the T to read
-            return await self._do("GET", path, SearchResult, params)
+            return await self._request("GET", path, SearchResult, params)
         return await self._read(path, SearchResult, params, at, after)
 
     async def search_all(
@@ -299,7 +312,7 @@ class AsyncIndexClient:
         `until`: as in `IndexClient`. Raises Invalid if it is not a label.
         """
         at, until = _check_text("from_", from_ or ""), _check_text("until", until or "")
-        if until and not _LABEL.fullmatch(until):  # the stream would never end
+        if until and not _LABEL.fullmatch(until):  # the stream could run forever
             text = f"until: {until!r:.100} is not a label; use the `at` or `label` of an answer"
             raise Invalid("invalid", text, {"parameter": "until"})
         return self._follow(StreamPosition(f"{self._prefix}/changes", Change, at, until))
@@ -309,12 +322,12 @@ class AsyncIndexClient:
         event (`watch_events`)."""
         # Idempotent: a retry stores the same query.
         params, content = _wait_params(wait), encode_json({"q": q})
-        written = await self._do("PUT", self._watch_path(id), Written, params, content)
+        written = await self._request("PUT", self._watch_path(id), Written, params, content)
         return self._session.note(written)
 
     async def remove_watch(self, id: str, *, wait: Wait = "durable") -> Written:
         """Remove a stored query."""
-        written = await self._do("DELETE", self._watch_path(id), Written, _wait_params(wait))
+        written = await self._request("DELETE", self._watch_path(id), Written, _wait_params(wait))
         return self._session.note(written)
 
     async def get_watch(self, id: str, *, after: str | None = None) -> Watch:
@@ -348,7 +361,9 @@ class AsyncIndexClient:
         key = uuid4().hex if key is None else key
         params = {**_text_params(if_label=if_label, key=key or None), **_wait_params(wait)}
         path = self._document_path(id)
-        written = await self._do(method, path, Written, params, content, is_retryable=bool(key))
+        written = await self._request(
+            method, path, Written, params, content, is_retryable=bool(key)
+        )
         return self._session.note(written)
 
     async def _read(
@@ -359,13 +374,15 @@ class AsyncIndexClient:
         at: str | None,
         after: str | None,
     ) -> T:
-        return await self._do("GET", path, kind, {**params, **self._session.time_params(at, after)})
+        return await self._request(
+            "GET", path, kind, {**params, **self._session.time_params(at, after)}
+        )
 
     async def _current_time(self) -> str:
         """Return the current T of the service."""
-        return (await self._do("GET", "/healthz", CurrentTime, {})).at
+        return (await self._request("GET", "/healthz", CurrentTime, {})).at
 
-    async def _do(
+    async def _request(
         self,
         method: str,
         path: str,
@@ -374,8 +391,11 @@ class AsyncIndexClient:
         content: bytes | None = None,
         is_retryable: bool = True,
     ) -> T:
-        """Send a request and decode its answer to `kind`; retry it if `is_retryable`."""
-        attempts, connection = self._attempts(), self._connection
+        """Send a request and decode its answer to `kind`.
+
+        `is_retryable`: whether to retry the request after a temporary error.
+        """
+        attempts, connection = self._new_attempts(), self._connection
         while True:
             try:
                 try:
@@ -388,7 +408,7 @@ class AsyncIndexClient:
                     raise
                 await connection.sleep(attempts.pause_s(error, monotonic()))
 
-    def _attempts(self) -> Attempts:
+    def _new_attempts(self) -> Attempts:
         return Attempts(self._connection.settings.retry_s, monotonic())
 
     async def _bulk_requests(
@@ -409,7 +429,7 @@ class AsyncIndexClient:
         # Get the start T first: if a connection breaks before the first event, the next connection
         # would otherwise start at a later T.
         position.at = position.at or await self._current_time()
-        attempts = self._attempts()
+        attempts = self._new_attempts()
         while not position.is_over():
             try:
                 async with self._open_stream("GET", position.path, position.begin()) as parts:
@@ -428,7 +448,10 @@ class AsyncIndexClient:
     async def _open_stream(
         self, method: str, path: str, params: Mapping[str, str], content: bytes | None = None
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        """Open a request and yield the parts of its answer as they arrive."""
+        """Send a request; the value of the context yields the parts of its answer as they arrive.
+
+        Raises ServiceError.
+        """
         try:
             async with self._connection.stream(method, path, params, content) as parts:
                 yield parts
@@ -465,12 +488,15 @@ def _wait_params(wait: Wait) -> dict[str, str]:
 
 
 def _text_params(**params: str | None) -> dict[str, str]:
-    """Return the parameters that are not None. Raises Invalid if one is not text."""
+    """Return the parameters that are not None. Raises Invalid if one is not a string."""
     return {name: _check_text(name, value) for name, value in params.items() if value is not None}
 
 
 def _list_params(**params: Sequence[str]) -> dict[str, Sequence[str]]:
-    """Return parameters with several values; a single text is one value. Raises Invalid."""
+    """Return the non-empty parameters, each as a list of values; a string is one value.
+
+    Raises Invalid if a value is not a string.
+    """
     return {
         name: [
             _check_text(name, value) for value in ([values] if isinstance(values, str) else values)
@@ -481,7 +507,10 @@ def _list_params(**params: Sequence[str]) -> dict[str, Sequence[str]]:
 
 
 def _check_text(what: str, value: object) -> str:
-    """Validate a text. Raises Invalid if the value is not a text, or has an unpaired surrogate."""
+    """Return a value if it is a string that UTF-8 can encode. Raises Invalid otherwise.
+
+    `what`: name of the parameter, for the error.
+    """
     if not isinstance(value, str):
         raise Invalid("invalid", f"{what}: {value!r:.100} is not a text", {"parameter": what})
     try:

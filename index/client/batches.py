@@ -1,4 +1,4 @@
-"""Bulk writes: many lines as requests of bounded size, with an answer to each line.
+"""Bulk writes: documents and deletions, one per line, with an answer to each line.
 
 The HTTP library returns no part of an answer before it has sent the complete request. Lines are
 therefore split into requests of bounded size. The client reads the lines of one request from the
@@ -6,8 +6,8 @@ program, sends them, and continues when the program has consumed all answers.
 
 Each request has a unique key, and the service identifies a line by this key and the line's number.
 A request can therefore be resent without duplicate writes; answers already returned are skipped.
-The service stores only the last few keys of each document, so a request contains an id only a few
-times.
+The service stores only the last few keys of each document, so a request contains each id at most
+`SAME_ID_MAX` times.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from driftline.index.client.results import FailedLine, convert, loads
 from driftline.index.documents.answers import Written
 
 LINES_MAX, BYTES_MAX = 1000, 4 << 20
-"""Largest number of lines and size of one request; a larger line is sent alone."""
+"""Limits of the lines and bytes of one request; a line above `BYTES_MAX` is sent alone."""
 
 _INVALID_LINE = b"null\n"
 """Line that the service rejects, sent in place of a line that cannot be encoded."""
@@ -55,11 +55,12 @@ WrittenHook = Callable[[Written], Written]
 
 
 class BulkRequest:
-    """One request of a bulk; `note`: called with each answer to a successful write.
+    """One request of a bulk.
 
-    `failed_lines`: index of a line that cannot be encoded as JSON -> its result. `_INVALID_LINE` is
-    sent in its place, so that each line has an answer. `visible`: wait until reads can see the
-    writes.
+    `lines`: encoded lines; `visible`: whether the service waits until reads can see the writes;
+    `note`: called with the answer to each successful write; `failed_lines`: index of a line that
+    cannot be encoded as JSON -> its result. `lines` has `_INVALID_LINE` in its place, so that each
+    line has an answer.
     """
 
     def __init__(
@@ -87,7 +88,7 @@ class BulkRequest:
         self._received, self._partial = 0, b""
 
     def feed(self, data: bytes) -> Iterator[Written | FailedLine]:
-        """Yield new complete answers.
+        """Yield the answers that `data` completes, except those that were returned before.
 
         Raises ServiceError if the request failed; the caller decides whether to resend it.
         """
@@ -110,7 +111,7 @@ class BulkRequest:
                 yield encoding_failure or answer
 
     def end(self) -> None:
-        """Finish after a clean end of stream. Raises ServiceUnavailable if answers are missing."""
+        """Check a complete response. Raises ServiceUnavailable if it lacks answers to lines."""
         if self._received < self._line_count:
             text = f"the service answered only {self._received} of {self._line_count} lines"
             raise ServiceUnavailable("unavailable", text)
@@ -154,7 +155,10 @@ class BulkRequestBuilder:
 
 
 def _encode_line(line: Line) -> tuple[str, bytes, FailedLine | None]:
-    """Return the id and bytes of a line, and its result if it cannot be encoded as JSON."""
+    """Return the id and bytes of a line.
+
+    If the line cannot be encoded as JSON, return `_INVALID_LINE` and the line's result.
+    """
     content: object = {"delete": line.id} if isinstance(line, Delete) else line
     id = ""
     try:
@@ -168,7 +172,10 @@ def _encode_line(line: Line) -> tuple[str, bytes, FailedLine | None]:
 
 
 def encode_json(value: object) -> bytes:
-    """Encode a value as JSON; dates become texts. Raises Invalid for other unsupported values."""
+    """Encode a value as JSON; dates become ISO 8601 strings.
+
+    Raises Invalid for other values that JSON does not support.
+    """
     try:
         text = json.dumps(
             value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_json_default
@@ -179,7 +186,7 @@ def encode_json(value: object) -> bytes:
 
 
 def _json_default(value: object) -> str:
-    if isinstance(value, date):  # a datetime, too
+    if isinstance(value, date):  # or a datetime, its subclass
         return value.isoformat()
     raise TypeError(f"{value!r:.100} is a {type(value).__name__}")
 

@@ -34,7 +34,7 @@ T = TypeVar("T")
 class EventReader(Generic[T]):
     """Event stream of a service: each event once and in order, across reconnects.
 
-    An iterator and a context manager; its exit closes the connection.
+    An iterator and a context manager. Leaving the context closes the connection.
     """
 
     def __init__(self, events: AsyncEvents[T]) -> None:
@@ -69,15 +69,16 @@ class IndexClient:
     """Client of an index service. A context manager; thread-safe.
 
     `url`: address of the service; `token`: access token, if required; `session`: whether reads wait
-    for this client's writes; `timeout_s`: read timeout of one attempt; `retry_s`: how long to retry
-    a request if the service is unreachable or busy, 0: no retry; `verify`: as in httpx, for a
-    certificate of a private authority. Raises Invalid for an invalid token, time or `verify`,
-    ServiceUnavailable for an invalid address.
+    for this client's writes; `timeout_s`: seconds without data after which an attempt fails (30 for
+    streams); `retry_s`: how long to retry a request if the service is unreachable or busy, 0: no
+    retry; `verify`: as in httpx, an SSLContext if a private authority issued the service's
+    certificate. Raises Invalid for an invalid token, time or `verify`, ServiceUnavailable for an
+    invalid address.
 
     Methods raise ServiceError if a request fails; its subclasses are in `driftline.index.client`.
 
-    Each write of a document has an idempotency key, unless the caller passes key="". So it is
-    applied once, however often it is sent.
+    Each write of a document has an idempotency key, unless the caller passes key="". So the service
+    applies the write once, even if the client retries it.
     """
 
     def __init__(
@@ -105,18 +106,25 @@ class IndexClient:
         self.close()
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all connections, which clients of other collections (`collection`) share."""
         run_blocking(self._async_client.close())
 
     def collection(self, name: str) -> Self:
-        """Return a client of another collection, with the same connections and session."""
+        """Return a client of another collection, with the same connections and session.
+
+        A client without a collection uses the only one of the index, or `documents` if there are
+        several.
+        """
         other = copy(self)
         other._async_client = self._async_client.collection(name)
         return other
 
     @property
     def label(self) -> str:
-        """Largest label that this client has written; "" if none."""
+        """Largest label that this client, or another client of its session, has written.
+
+        "" if there is none.
+        """
         return self._async_client.label
 
     # Writes.
@@ -149,7 +157,10 @@ class IndexClient:
         key: str | None = None,
         wait: Wait = "durable",
     ) -> Written:
-        """Delete a document. The arguments are those of `put`."""
+        """Delete a document. The arguments are those of `put`.
+
+        If there is no document, the result has `absent`.
+        """
         return run_blocking(self._async_client.delete(id, if_label=if_label, key=key, wait=wait))
 
     def bulk(
@@ -157,8 +168,9 @@ class IndexClient:
     ) -> Iterator[Written | FailedLine]:
         """Put documents, each with its "id" among its fields, and delete others (`Delete`).
 
-        Yields the result of each line, in order. Reads the lines of one request before it waits for
-        the answers. Sends nothing unless the caller iterates.
+        Yields the result of each line, in order: for a line that fails, a `FailedLine`. Sends
+        requests of at most 1,000 lines or 4 MiB, each after the caller has consumed the results of
+        the previous one. Sends nothing unless the caller iterates.
         """
         return _iterate(self._async_client.bulk(lines, wait=wait))
 
@@ -187,9 +199,11 @@ class IndexClient:
     ) -> SearchResult:
         """Search documents. Raises QueryRefused, which contains the position of the error.
 
-        `cursor`: from an answer to the same query; requests the next page. `sort`: name of a field;
-        "-field" sorts in descending order. `facets`: fields whose values are counted; `fields`:
-        document fields to return.
+        `limit`: maximum number of hits in the answer, with `snippets` at most 100; `cursor`: the
+        cursor of an answer to the same query, to get the next page as of the same T (`at` and
+        `after` are ignored); `sort`: keyword, number or date field, "-field" for descending order,
+        by default the score; `facets`: keyword fields whose values are counted in all matching
+        documents; `fields`: document fields to return.
         """
         return run_blocking(
             self._async_client.search(

@@ -24,15 +24,16 @@ from driftline.index.client.errors import (
 )
 
 URL = "http://127.0.0.1:8080"
+"""Default address of a service."""
 
 CONNECT_TIMEOUT_S, STREAM_TIMEOUT_S = 5.0, 30.0
-"""Connect timeout, and read timeout of streams; the service sends a heartbeat every few seconds."""
+"""Connect timeout, and read timeout of streams; event streams have heartbeats every few seconds."""
 
 PERMANENT_CODES = "address", "answer", "certificate"
 """Codes of permanent errors, which are not retried."""
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.05, 2.0
-"""Pause before the first retry, which doubles with each further retry, and its maximum."""
+"""Pause before the first retry, and the longest pause; the pause doubles with each retry."""
 
 Params = Mapping[str, str | Sequence[str]]
 
@@ -60,13 +61,13 @@ class ConnectionSettings:
             raise Invalid(
                 "invalid",
                 "this token cannot be sent in a header: it must be a text of ASCII letters, digits "
-                "and punctuation, without spaces and line ends; for a token read from a file use "
+                "and punctuation, without spaces or line ends; for a token read from a file use "
                 ".strip()",
                 {"parameter": "token"},
             )
-        if not (_is_time(self.timeout_s) and self.timeout_s > 0):
+        if not (_is_duration(self.timeout_s) and self.timeout_s > 0):
             raise _invalid("timeout_s", "a number of seconds above 0", self.timeout_s)
-        if not _is_time(self.retry_s):
+        if not _is_duration(self.retry_s):
             raise _invalid("retry_s", "a number of seconds, 0 for no retry", self.retry_s)
         if not isinstance(self.verify, bool | SSLContext):
             raise _invalid(
@@ -91,9 +92,9 @@ class ConnectionSettings:
         return httpx.Timeout(STREAM_TIMEOUT_S, connect=min(CONNECT_TIMEOUT_S, self.timeout_s))
 
     def to_service_error(self, error: httpx.TransportError, is_closed: bool) -> ServiceError:
-        """Convert a connection failure to an error, whose code shows whether it is permanent.
+        """Convert a transport error to a ServiceError. Its code shows whether a retry is useless.
 
-        `is_closed`: whether the client was closed meanwhile.
+        `is_closed`: whether the client was closed during the request.
         """
         if is_closed:
             return closed()
@@ -132,7 +133,7 @@ def _is_token(token: object) -> bool:
     return isinstance(token, str) and re.fullmatch(r"[!-~]+", token) is not None
 
 
-def _is_time(seconds: object) -> bool:
+def _is_duration(seconds: object) -> bool:
     return isinstance(seconds, int | float) and 0 <= seconds < inf
 
 
@@ -141,7 +142,7 @@ def _invalid(name: str, allowed: str, value: object) -> Invalid:
 
 
 def _tls_cause(error: BaseException | None) -> SSLError | None:
-    """Return the TLS error that caused an error, if any."""
+    """Return the first TLS error among an error and its causes, if any."""
     while error is not None and not isinstance(error, SSLError):
         error = error.__cause__ or error.__context__
     return error
@@ -153,19 +154,26 @@ def closed() -> ServiceError:
 
 
 class Connection(Protocol):
-    """HTTP operations of a client; `send` and `stream` also raise httpx.TransportError."""
+    """HTTP operations of a client.
+
+    `send` and `stream` raise httpx.TransportError, and ServiceError if the client is closed.
+    """
 
     settings: ConnectionSettings
 
     async def send(
         self, method: str, path: str, params: Params, content: bytes | None
     ) -> httpx.Response:
-        """Send a request and return its answer."""
+        """Send a request and return its answer, which may have any status."""
 
     def stream(
         self, method: str, path: str, params: Params, content: bytes | None
     ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        """Send a request and return the parts of its answer as they arrive."""
+        """Return a context manager that sends a request on entry.
+
+        Its value yields the parts of the answer as they arrive. Raises ServiceError unless the
+        status is 200.
+        """
 
     async def sleep(self, seconds: float) -> None:
         """Sleep for some seconds."""
@@ -174,7 +182,7 @@ class Connection(Protocol):
         """Close all connections."""
 
     def to_service_error(self, error: httpx.TransportError) -> ServiceError:
-        """Convert a connection failure to an error."""
+        """Convert a transport error to a ServiceError."""
 
 
 class AsyncConnection:
@@ -297,8 +305,8 @@ def error_of_answer(response: httpx.Response) -> ServiceError:
 class Attempts:
     """Retry policy of one request.
 
-    `retry_s`: no attempt begins later than this after the first attempt or the last `reset`; 0: no
-    retry. `now`: monotonic time of the first attempt.
+    `retry_s`: seconds from the first attempt, or the last `reset`, within which each retry must
+    begin; 0: no retry. `now`: monotonic time of the first attempt.
     """
 
     def __init__(self, retry_s: float, now: float) -> None:
@@ -312,8 +320,9 @@ class Attempts:
         self._pause_s = FIRST_PAUSE_S
 
     def pause_s(self, error: ServiceError, now: float) -> float:
-        """Return the pause before the next attempt. Raises `error` if it must not be retried.
+        """Return the pause before the next attempt, at least the `retry_after_s` of the error.
 
+        Raises `error` if it must not be retried, or if the retry period ends before the attempt.
         Pauses are randomised, so that many clients do not retry at the same moment.
         """
         if not isinstance(error, Busy | ServiceUnavailable) or error.code in PERMANENT_CODES:

@@ -5,7 +5,7 @@ ServiceError
 |-- QueryRefused        a query cannot be parsed; contains the position
 |-- TooCostly           a query would take too long
 |-- TooLarge            a document or a request exceeds the limit
-|-- NotAllowed          the access token is missing, unknown, or lacks the right
+|-- NotAllowed          the access token is missing, unknown, or lacks the required right
 |-- NotFound            there is no such document, watch, collection or URL
 |-- Conflict            the condition of a write does not hold; contains the current label
 |-- NoLongerRetained    the requested T is too old; contains the oldest retained T
@@ -22,7 +22,7 @@ from collections.abc import Mapping
 from driftline.engine import errors
 
 EXCERPT_BYTES_MAX = 200
-"""Number of bytes of an unreadable answer that an error shows."""
+"""Largest number of bytes that an error shows of an answer without a JSON error."""
 
 
 class ServiceError(errors.DriftlineError):
@@ -64,13 +64,13 @@ class QueryRefused(ServiceError):
 
     @property
     def position(self) -> int:
-        """Position in the text of the query, from 0."""
+        """Position of the error in the query, in characters from 0."""
         value = self.details.get("position")
         return value if isinstance(value, int) else 0
 
     @property
     def picture(self) -> str:
-        """Two lines: the query, and marks below the error."""
+        """Two lines: the query, and marks below the error; "" if the service sent none."""
         return self._text("picture") or ""
 
 
@@ -83,7 +83,7 @@ class TooLarge(ServiceError):
 
 
 class NotAllowed(ServiceError):
-    """The access token is missing, unknown, or lacks the right."""
+    """The access token is missing, unknown, or lacks the required right."""
 
 
 class NotFound(ServiceError):
@@ -95,7 +95,7 @@ class Conflict(ServiceError):
 
     @property
     def label(self) -> str | None:
-        """Label of the current document; None if there is none."""
+        """Label of the current document; None if there is no document."""
         return self._text("label")
 
 
@@ -152,7 +152,7 @@ _CLASS_OF_STATUS: dict[int, type[ServiceError]] = {
     503: ServiceUnavailable,
     504: ServiceUnavailable,
 }
-"""For HTTP statuses that a proxy in front of the service may return, without an error in JSON."""
+"""Exception class by HTTP status, for answers without a JSON error, such as those of a proxy."""
 
 
 def parse_error(data: object) -> ServiceError | None:

@@ -1,7 +1,7 @@
 """Event streams that survive broken connections: each event once, in order.
 
-The id of an event is the smallest T above the event. A new connection requests the events from the
-last received id on. An event that a broken connection cut off is ignored.
+The id of an event is the first T that includes the event. A new connection requests the events from
+the last received id on. An event that a broken connection cut off is ignored.
 
 Input: bytes, in pieces of any size. Output: events. Invariant: each event before
 `StreamPosition.at` was returned once.
@@ -64,9 +64,9 @@ def _event(text: str) -> ServerEvent:
 class StreamPosition(Generic[T]):
     """Position in an event stream across any number of connections.
 
-    `path`: path of the request; `kind`: type of an event's data; `at`: T to start from, "": the
-    current T; later the T before which all events were returned. `until`: T at which the stream
-    ends, "": never.
+    `path`: path of the request; `kind`: type of an event's data; `at`: T to start from, later the T
+    before which all events were returned; if it is "", the caller sets it to the current T before
+    `begin`. `until`: T at which the stream ends, "": never.
     """
 
     def __init__(self, path: str, kind: type[T], at: str = "", until: str = "") -> None:
@@ -86,7 +86,7 @@ class StreamPosition(Generic[T]):
         return {"from": self.at}
 
     def feed(self, data: bytes) -> Iterator[T]:
-        """Yield the data of complete events. Raises ServiceError for an error event."""
+        """Yield the data of new events up to `until`. Raises ServiceError for an error event."""
         for event in self._assembler.feed(data):
             value = loads(event.data)
             if event.name == "error":

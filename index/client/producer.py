@@ -25,9 +25,9 @@ from driftline.serve.views.tokens import time_of, token_of
 class IndexProducer:
     """A connection to `driftline serve --zmq ADDRESS`, for one sequence of writes.
 
-    A context manager: on exit all writes are durable, or Unavailable is raised. `producer_id`: name
-    of the sequence of writes, the same after a restart; `collection`: target of the writes. The
-    other arguments are those of `Producer`.
+    A context manager: a block that ends without an exception calls `flush`. `producer_id`: name of
+    the sequence of writes, the same after a restart; `collection`: target of the writes. The other
+    arguments, and the exceptions, are those of `Producer`.
     """
 
     def __init__(
@@ -76,8 +76,9 @@ class IndexProducer:
     ) -> int:
         """Put a document; block only while the window is full. Return the write's number.
 
-        `if_label`, `key`: as in `IndexClient.put`; a failed condition is not reported. Raises
-        PayloadError for unserialisable values, Unavailable if the service does not respond.
+        `if_label`: as in `IndexClient.put`, but a failed condition is not reported; `key`:
+        idempotency key, "": none. Raises BadToken for an invalid `if_label`, PayloadError for
+        unserialisable values, Unavailable if the service does not respond.
         """
         return self._send(Write(self.collection, id, dict(document), _expected(if_label), key))
 
@@ -96,7 +97,7 @@ class IndexProducer:
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until all writes are durable, as long as the service responds.
 
-        Raises Unavailable if it does not.
+        `timeout_s`, and the exceptions: as in `Producer.flush`.
         """
         self._producer.flush(timeout_s)
 

@@ -20,7 +20,7 @@ class FailedLine(Struct, frozen=True):
 
 
 class CurrentTime(msgspec.Struct, frozen=True):
-    """Answer with the current T of the service."""
+    """Current T of the service, from the answer of `GET /healthz`."""
 
     at: str
 

@@ -27,6 +27,7 @@ VIEW = "documents"
 """Name of the view of an index."""
 
 _SCHEMA, _FLOW_FILE, _SEARCHERS = "schema.toml", "index_flow.py", "searchers"
+"""Files of the state directory; `_SEARCHERS` contains the number of searchers."""
 
 _MODULE = '''"""Makes the flow of an index, by its schema. Written by Driftline."""
 
@@ -45,12 +46,12 @@ def schema_in(state: Path) -> Schema:
 
 
 def define(state: Path, schema_path: Path | None) -> str:
-    """Define the index of a state directory, extend it by collections, or check that it matches.
+    """Create the definition of an index in a state directory, or add new collections to it.
 
     `schema_path`: schema file of the user; None: the existing schema, or the default one. Returns
     the name of the flow, as `load_flow` expects it. Raises SchemaError, Unavailable; StateMismatch
-    if the schema of an existing collection differs, or the schema file in the state directory is
-    missing; InUse if the schema has new collections while the index is running.
+    if `schema_path` lacks or changes an existing collection, or if only the schema file is missing
+    in the state directory; InUse if there are new collections while the index is running.
     """
     with translate_os_errors("state directory", state, STATE_DIRECTORY_HINT):
         if (state / _SCHEMA).exists():
@@ -106,11 +107,11 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def pin_searcher_count(state: Path, requested: int | None) -> int:
-    """Return the number of shards of an index, which is fixed at the index's first start.
+    """Return the number of shards of an index; at the first start, store it for later starts.
 
     `requested`: number of searchers; None: the existing number, or 1 at the first start.
-    Precondition: `define` was called. Raises StateMismatch if the existing number differs,
-    Unavailable.
+    Precondition: `define` was called. Raises StateMismatch if the existing number differs or its
+    file is damaged, Unavailable.
     """
     path = state / _SEARCHERS
     with translate_os_errors("state directory", state, STATE_DIRECTORY_HINT):
@@ -154,7 +155,7 @@ def _parse_count(data: bytes, path: Path) -> int:
 
 
 def views_of(state: Path, searchers: int) -> tuple[ViewSpec, ...]:
-    """Return the only view of an index; `searchers`: its number of shards."""
+    """Return the views of an index: a single one, with `searchers` shards."""
     from driftline.serve.hosting.config import ViewSpec  # not needed by nodes
 
     return (ViewSpec(VIEW, f"{__name__}:make", searchers, {"state": str(state)}),)
@@ -188,8 +189,8 @@ _ZIP_TIMESTAMP = 1980, 1, 1, 0, 0, 0
 def write_wheel(state: Path) -> Path:
     """Write the wheel of a state directory's index and return its path. Raises Unavailable.
 
-    Equal schemas give equal bytes, so a restarted service uploads the wheel only if its schema has
-    changed. Hosts import from the wheel without installing it, so the wheel contains only the
+    Equal schema files give equal bytes, so a restarted service uploads the wheel only if its schema
+    has changed. Hosts import from the wheel without installing it, so the wheel contains only the
     module and the file WHEEL. Precondition: `define` was called.
     """
     file = state / f"{_WHEEL_NAME}-{_WHEEL_VERSION}-py3-none-any.whl"

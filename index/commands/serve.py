@@ -263,7 +263,7 @@ def _index_application(state: Path, settings: HttpSettings, backend: Backend) ->
 def _load_flow_service(
     flow: str, state: Path, schema: Path | None, searchers: int | None, settings: HttpSettings
 ) -> _ServiceParts:
-    """Load a flow of the user; the other arguments are those of `_load_index`."""
+    """Load a flow of the user; `state`, `schema` and `searchers` are not used."""
     loaded = load_flow(flow)
     restore_logging()
     if len(loaded.sources) != 1:

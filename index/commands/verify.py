@@ -13,7 +13,7 @@ from driftline.engine.wire.codec import unpack
 from driftline.index.commands.definition import check_definition
 from driftline.serve.running.verification import inspect_service
 
-_NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
+_SEGMENT_NAME = re.compile(r"\d{8,}\.segment", re.ASCII)
 
 
 def check_segments(directory: Path, parts: Iterable[bytes]) -> int:
@@ -66,7 +66,7 @@ def _segment_entries(row: object) -> Iterator[tuple[str, int]]:
     `CollectionIndex.save` writes contains any."""
     for each in row if isinstance(row, tuple) else ():
         match each:
-            case (str(name), int(checksum)) if _NAME.fullmatch(name):
+            case (str(name), int(checksum)) if _SEGMENT_NAME.fullmatch(name):
                 yield name, checksum
 
 

@@ -16,9 +16,9 @@ they follow. Format characters, variation selectors and enclosing marks are remo
 the same words.
 
 Words are cut to 255 characters. All replicas must produce the same words. The stemmers are
-therefore the pure Python ones of `snowballstemmer`, even if PyStemmer is installed, and its version
-is pinned in `constraints.txt`. Python's Unicode version determines which characters are letters, so
-all machines of a cluster need the same minor version of Python.
+therefore the pure Python ones of `snowballstemmer`, even if PyStemmer is installed, and
+`constraints.txt` pins the version of `snowballstemmer`. Python's Unicode version determines which
+characters are letters, so all machines of a cluster need the same minor version of Python.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ WordSpan = tuple[int, int]
 """Start and end of a word in a text: text[start:end]."""
 
 _STEM_CACHE_SIZE = 1 << 16
-"""Cached stems per language; stemming a word takes 10 to 50 microseconds."""
+"""Number of cached stems per language; stemming a word takes 10 to 50 microseconds."""
 
 
 class UnknownAnalyser(DriftlineError):
@@ -99,12 +99,12 @@ class Plain:
     def words(self, text: str) -> list[str]:
         if text.isascii():
             return _cut(_MARKLESS_WORD.findall(self._lower(text)))
-        low = unicodedata.normalize("NFC", self._lower(text))
+        lower = unicodedata.normalize("NFC", self._lower(text))
         patterns = _patterns()
-        if patterns.special.search(low) is None:  # most texts; takes a third of the time
-            return _cut(_MARKLESS_WORD.findall(low))
+        if patterns.special.search(lower) is None:  # most texts; takes a third of the time
+            return _cut(_MARKLESS_WORD.findall(lower))
         return _cut(
-            patterns.word.findall(unicodedata.normalize("NFC", patterns.ignored.sub("", low)))
+            patterns.word.findall(unicodedata.normalize("NFC", patterns.ignored.sub("", lower)))
         )
 
     def word_spans(self, text: str) -> list[WordSpan]:
@@ -119,17 +119,17 @@ class Plain:
 
 
 class Stemmed(Plain):
-    """Analyser that reduces plain words by the Snowball stemmer of a language."""
+    """Analyser that stems the words of `Plain` with the Snowball stemmer of a language."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         title = "".join(part.title() for part in name.split("_"))
-        stemmer: Callable[[], _Stemmer]
-        stemmer = getattr(import_module(f"snowballstemmer.{name}_stemmer"), f"{title}Stemmer")
+        new_stemmer: Callable[[], _Stemmer]
+        new_stemmer = getattr(import_module(f"snowballstemmer.{name}_stemmer"), f"{title}Stemmer")
 
         def stem(word: str) -> str:
             # A stemmer is not thread-safe, but cheap to create.
-            return stemmer().stemWord(word)[:WORD_MAX] or word
+            return new_stemmer().stemWord(word)[:WORD_MAX] or word
 
         self._stem = lru_cache(_STEM_CACHE_SIZE)(stem)
 
@@ -158,26 +158,29 @@ class Folded(Plain):
     name = "folded"
 
     def words(self, text: str) -> list[str]:
-        low = folded(text)
-        return _cut(_folded_word(low).findall(low))
+        folded_text = folded(text)
+        return _cut(_folded_word(folded_text).findall(folded_text))
 
     def word_spans(self, text: str) -> list[WordSpan]:
-        low = folded(text)
-        return _to_original_spans(text, [match.span() for match in _folded_word(low).finditer(low)])
+        folded_text = folded(text)
+        return _to_original_spans(
+            text,
+            [match.span() for match in _folded_word(folded_text).finditer(folded_text)],
+        )
 
 
 class Bigrams(Folded):
     """Analyser of folded words that splits Han, Kana and Hangul into bigrams.
 
-    These scripts are written with few or no spaces. In a run of their syllables, each two adjacent
-    ones are a word; a run of one syllable is one word.
+    These scripts are written with few or no spaces. In a run of their characters (of Hangul:
+    syllables), each pair of neighbours is a word. A run of a single one is a word, too.
     """
 
     name = "cjk"
 
     def words(self, text: str) -> list[str]:
-        low = folded(text)
-        return _cut([low[start:end] for start, end in _bigrams(low)])
+        folded_text = folded(text)
+        return _cut([folded_text[start:end] for start, end in _bigrams(folded_text)])
 
     def word_spans(self, text: str) -> list[WordSpan]:
         return _to_original_spans(text, list(_bigrams(folded(text))))
@@ -219,7 +222,7 @@ _SELECTORS = {
     *range(0xFE00, 0xFE10),
     *range(0xE0100, 0xE01F0),
 }
-"""Invisible combining marks that select a form of a character."""
+"""Invisible combining marks: variation selectors, and the combining grapheme joiner."""
 _TAGS = {0xE0001, *range(0xE0020, 0xE0080)}
 _ZERO_WIDTH_SPACE = 0x200B
 _ASTRAL_START = 0x10000
@@ -234,17 +237,17 @@ _CJK = f"{_HAN}{_KANA}{_HANGUL_LEADING}{_HANGUL_VOWELS}{_HANGUL_TRAILING}"
 _ASCII_OR_NOT = re.compile(r"[\x00-\x7f]+|[^\x00-\x7f]+")
 
 
-def _folded_word(low: str) -> re.Pattern[str]:
+def _folded_word(folded_text: str) -> re.Pattern[str]:
     """Return the word pattern for a folded text."""
-    return _MARKLESS_WORD if low.isascii() else _patterns().word
+    return _MARKLESS_WORD if folded_text.isascii() else _patterns().word
 
 
 class _Patterns(NamedTuple):
     """Patterns that handle all combining marks, for which Python's `re` has no class."""
 
     special: re.Pattern[str]
-    """A mark, or an ignored or astral character; in texts without any, `word` and `_MARKLESS_WORD`
-    match the same."""
+    """A mark, an ignored character, or a character beyond 0xffff; in texts without any of these,
+    `word` and `_MARKLESS_WORD` match the same."""
     ignored: re.Pattern[str]
     """A character that is removed from words."""
     word: re.Pattern[str]
@@ -252,14 +255,14 @@ class _Patterns(NamedTuple):
     original_word: re.Pattern[str]
     """A word of the original text."""
     run: re.Pattern[str]
-    """Either a run of syllables of Han, Kana or Hangul, which is group 1, or another word."""
+    """Either a run of characters of Han, Kana or Hangul, which is group 1, or another word."""
     syllable: re.Pattern[str]
-    """One of these syllables, with its marks."""
+    """A character of Han or Kana with its marks, or a syllable of Hangul."""
 
 
 @cache
 def _patterns() -> _Patterns:
-    # Higher planes contain no marks or format characters except tags and selectors.
+    # From 0x20000 on, the only marks and format characters are `_TAGS` and `_SELECTORS`.
     by_category: dict[str, set[int]] = {}
     for number in range(0x80, 0x20000):
         by_category.setdefault(unicodedata.category(chr(number)), set()).add(number)
@@ -275,7 +278,7 @@ def _patterns() -> _Patterns:
     hangul = f"{leading}{vowel}?{trailing}?|{vowel}{trailing}?|{trailing}"
     other = rf"[^\W{_CJK}]"
     return _Patterns(
-        re.compile(f"[{_class(marks | ignored, end=_ASTRAL_START)}{_ASTRAL}]"),
+        re.compile(f"[{_class_ranges(marks | ignored, end=_ASTRAL_START)}{_ASTRAL}]"),
         re.compile(_character_class(ignored)),
         re.compile(rf"\w++(?:{mark}++\w*+)*+"),
         re.compile(rf"\w++(?:{mark_or_ignored}++\w*+)*+"),
@@ -287,14 +290,15 @@ def _patterns() -> _Patterns:
 def _character_class(numbers: set[int]) -> str:
     """Return a pattern for one of these characters.
 
-    Python scans ranges beyond 0xffff one by one; this pattern does so only for such characters.
+    Python's `re` tests ranges beyond 0xffff one by one; this pattern has it test them only for
+    characters beyond 0xffff.
     """
-    astral = f"[{_ASTRAL}](?<=[{_class(numbers, _ASTRAL_START)}])"
-    return f"(?:[{_class(numbers, end=_ASTRAL_START)}]|{astral})"
+    astral = f"[{_ASTRAL}](?<=[{_class_ranges(numbers, _ASTRAL_START)}])"
+    return f"(?:[{_class_ranges(numbers, end=_ASTRAL_START)}]|{astral})"
 
 
-def _class(numbers: set[int], begin: int = 0, end: int = maxunicode + 1) -> str:
-    """Return the characters in [begin, end) as ranges of a pattern's class."""
+def _class_ranges(numbers: set[int], begin: int = 0, end: int = maxunicode + 1) -> str:
+    """Return the given code points in [begin, end) as ranges for a character class of `re`."""
     ranges: list[list[int]] = []
     for number in sorted(number for number in numbers if begin <= number < end):
         if ranges and ranges[-1][1] == number - 1:
@@ -304,14 +308,14 @@ def _class(numbers: set[int], begin: int = 0, end: int = maxunicode + 1) -> str:
     return "".join(f"{chr(first)}-{chr(last)}" for first, last in ranges)
 
 
-def _bigrams(low: str) -> Iterator[WordSpan]:
-    """Yield the spans of the words of a folded text; in a CJK run, of its bigrams."""
+def _bigrams(folded_text: str) -> Iterator[WordSpan]:
+    """Yield the spans of the words of a folded text; a CJK run yields those of its bigrams."""
     patterns = _patterns()
-    for run in patterns.run.finditer(low):
+    for run in patterns.run.finditer(folded_text):
         if run[1] is None:
             yield run.span()
             continue
-        ends = [syllable.end() for syllable in patterns.syllable.finditer(low, *run.span())]
+        ends = [syllable.end() for syllable in patterns.syllable.finditer(folded_text, *run.span())]
         yield from zip([run.start(), *ends], ends[1:] or ends, strict=False)
 
 
@@ -324,15 +328,15 @@ def _to_original_spans(text: str, spans: list[WordSpan]) -> list[WordSpan]:
         if part[0].isascii():
             origins += range(*part.span())
         else:
-            for at, character in enumerate(part[0], part.start()):
-                origins += [at] * _length(character)
+            for position, character in enumerate(part[0], part.start()):
+                origins += [position] * _folded_length(character)
     origins.append(len(text))
     # Characters that fold to nothing, such as accents, belong to the word before them.
     return [(origins[start], max(origins[end - 1] + 1, origins[end])) for start, end in spans]
 
 
 @lru_cache(1 << 14)
-def _length(character: str) -> int:
+def _folded_length(character: str) -> int:
     return len(folded(character))
 
 

@@ -22,8 +22,8 @@ NonNegative = Annotated[int, Meta(extra_json_schema={"minimum": 0})]
 class Written(Struct, frozen=True, omit_defaults=True):
     """A durable write; `label`: its position in the order of all writes.
 
-    `repeated`: an earlier write had the same idempotency key, and `label` is that of this write;
-    `absent`: there was no document to delete.
+    `repeated`: an earlier write had the same idempotency key, and `label` is the label of the
+    earlier write; `absent`: there was no document to delete.
     """
 
     id: Id
@@ -86,11 +86,12 @@ class CountAnswer(Struct, frozen=True):
 class ScoreShare(Struct, frozen=True):
     """The amount that a leaf of the query, such as a word or a phrase, adds to a score.
 
-    `frequency`: occurrences of the leaf in the document; `length`: number of words in the leaf's
-    field of the document. As of `at`: `documents`: number of documents that have the field;
-    `average`: average length of the field in these; `document_frequencies`: number of documents
-    with each word of the leaf. `weight`: weight of the field in the schema; `idf`: inverse document
-    frequency of the leaf.
+    `frequency`: occurrences of the leaf in its field of the document; `length`: number of words in
+    this field. Over all documents of the collection as of `at`: `documents`: number of documents
+    that have the field; `average`: average length of the field in these; `document_frequencies`:
+    for each word of the leaf, number of documents with the word in the field. `weight`: weight of
+    the field in the schema; `idf`: sum of the inverse document frequencies of the words. For prefix
+    and fuzzy leaves, `document_frequencies` is empty and `idf` is 1.
     """
 
     leaf: str
@@ -126,7 +127,7 @@ class Explained(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True, omit_defaults=True):
-    """A new version of a document, or its deletion: then `deleted` is true, without `document`."""
+    """A new version of a document. For a deletion, `deleted` is true and `document` is missing."""
 
     label: Label
     id: Id
@@ -150,7 +151,11 @@ class WatchList(Struct, frozen=True):
 
 
 class WatchEvent(Struct, frozen=True):
-    """A document "entered" or "left" the results of a watch; `label`: the write that caused it."""
+    """A document "entered" or "left" the results of a watch.
+
+    `label`: label of the write that caused the event; `id`: id of the document; `watch`: id of the
+    watch.
+    """
 
     label: Label
     id: Id

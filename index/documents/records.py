@@ -35,7 +35,7 @@ class Write(Struct, frozen=True):
 
 
 class WatchWrite(Struct, frozen=True):
-    """Request to put or replace a watch; `query`: None removes it.
+    """Write request for a watch, which is a stored query; `query`: None removes the watch.
 
     Watches have separate ids: a document may have the same id as a watch.
     """

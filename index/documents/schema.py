@@ -13,9 +13,9 @@ A TOML file has a table for each collection:
     published = {kind = "date"}
     source = {kind = "stored"}
 
-Without `others`, a document with unnamed fields is rejected. The default analyser is `plain`. Text
-fields and value fields (keyword, number, date) are numbered separately, in the order of their
-names, so the order of fields in the file has no effect on their numbers.
+The default of `others` is "refused": a document with other fields is rejected. The default
+analyser is `plain`. Text fields and value fields (keyword, number, date) are numbered separately,
+in the order of their names, so the order of fields in the file has no effect on their numbers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from driftline.index.documents.analysis import Analyser, UnknownAnalyser, analys
 from driftline.index.documents.values import Kind, ValueKind, short_repr, size_of, utf8, value_of
 
 DOCUMENT_BYTES_MAX = 1 << 20
-"""Largest size of a document: its texts in UTF-8, and 8 bytes for any other value."""
+"""Largest size of a document, in bytes: of its field names and values, as `size_of` counts them."""
 
 FIELDS_MAX = 256
 """Largest number of fields of a document, and of a collection."""
@@ -64,10 +64,10 @@ class SchemaError(DriftlineError):
 
 
 class DocumentRefused(DriftlineError):
-    """Raised if a document is rejected.
+    """Raised if a document, an id or another part of a write is invalid.
 
     Args:
-        problem: Why, and where.
+        problem: What is wrong. The text of the error also names the field.
         field: Name of the invalid field; "" if the problem is not in one field.
     """
 
@@ -135,7 +135,7 @@ class Collection:
         return {field.name: field for field in self.fields}
 
     def check(self, id: object, document: object) -> None:
-        """Validate a document. Raises DocumentRefused if it is invalid.
+        """Validate a document and its id. Raises DocumentRefused if one is invalid.
 
         A null field counts as missing.
         """
@@ -263,7 +263,7 @@ def _field(
     text_numbers: Iterator[int],
     value_numbers: Iterator[int],
 ) -> Field:
-    """Parse a field; `text_numbers`, `value_numbers`: counters for text fields, value fields."""
+    """Parse a field; `text_numbers`, `value_numbers`: counters that number the fields."""
     where = f"{where}, field {short_repr(name)}"
     if re.fullmatch(r"[^\W\d][\w.-]{0,63}", name) is None or name == ID:
         raise SchemaError(
@@ -282,8 +282,13 @@ def _field(
     _check_keys(table, ("kind", "analyser", "weight") if kind == Kind.TEXT else ("kind",), where)
     match Kind(kind):
         case Kind.TEXT:
-            by, weight = table.get("analyser", "plain"), table.get("weight", 1.0)
-            return TextField(name, next(text_numbers), _analyser(by, where), _weight(weight, where))
+            analyser_name, weight = table.get("analyser", "plain"), table.get("weight", 1.0)
+            return TextField(
+                name,
+                next(text_numbers),
+                _analyser(analyser_name, where),
+                _weight(weight, where),
+            )
         case Kind.STORED:
             return StoredField(name)
         case other:
@@ -354,7 +359,7 @@ def check_id(id: object) -> None:
         raise DocumentRefused(f"the id {short_repr(id)} is not a text")
     try:
         size = len(utf8(id))
-    except ValueError as error:  # whose message begins with the id
+    except ValueError as error:  # the message begins with the id
         raise DocumentRefused(f"the id {error}") from None
     if not 1 <= size <= ID_BYTES_MAX:
         raise DocumentRefused(f"the id has {size} bytes; it can have 1 to {ID_BYTES_MAX}")

@@ -1,4 +1,6 @@
-"""Field values: conversion of JSON values and query texts to keywords, numbers and dates; sizes.
+"""Values of fields: conversion to keywords, numbers and dates, and sizes.
+
+The input of a conversion is a JSON value, or a text in a query.
 
 >>> value_of(Kind.KEYWORD, "tea"), value_of(Kind.NUMBER, 5)
 (('tea',), 5.0)
@@ -50,7 +52,7 @@ class Kind(StrEnum):
 
 
 ValueKind = Literal[Kind.KEYWORD, Kind.NUMBER, Kind.DATE]
-"""Kinds of value fields: of all fields but text fields and stored fields."""
+"""Kinds of value fields; text fields and stored fields are not value fields."""
 
 
 def value_of(kind: ValueKind, value: object) -> Value:
@@ -119,9 +121,10 @@ def format_date(microseconds: int) -> str:
 
 
 def size_of(value: object, levels: int = LEVELS_MAX) -> int:
-    """Return the size of a value in bytes: texts in UTF-8, and 8 per other value, list or object.
+    """Return the size of a value in bytes: of strings in UTF-8, and 8 for any other value.
 
-    `levels`: nesting levels allowed. Raises ValueError with a user message for values that JSON
+    A list or an object counts 8 in addition to its contents. `levels`: nesting levels allowed.
+    Raises ValueError with a user message for values that JSON
     cannot represent, or that common JSON readers cannot read.
     """
     match value:

@@ -1,4 +1,4 @@
-"""Outputs of the flow of an index: the versions of documents, one per item.
+"""Versions of documents, which the flow of an index emits, and their encoding.
 
 A version is one state of a document, or its deletion. It carries its words with their positions, so
 that consumers need not analyse text. It also carries the words of the version that it replaces,
@@ -44,7 +44,10 @@ class Words(NamedTuple):
 
 
 class ReplacedField(NamedTuple):
-    """Statistics to subtract when a text is replaced; `words`: each different word once."""
+    """Statistics to subtract when a text is replaced.
+
+    `length`: number of words of the text; `words`: each different word once.
+    """
 
     length: int
     words: tuple[str, ...]
@@ -56,7 +59,7 @@ class DocumentVersion(NamedTuple):
     `fields`: words of each text field; `values`: value of each keyword, number and date field; both
     by field number, None for a field that the document lacks. `stored`: the document as canonical
     JSON, empty if deleted. `replaced`: per text field, the statistics of the version that this one
-    replaces, None if that version lacks the field; None as a whole if this is a first version.
+    replaces, None if that version lacks the field; None as a whole if there is nothing to replace.
     """
 
     collection: str
@@ -88,7 +91,7 @@ def replaced_fields(version: DocumentVersion) -> tuple[ReplacedField | None, ...
 
 
 def pack_replaced(replaced: tuple[ReplacedField | None, ...]) -> bytes:
-    """Pack `replaced` for the wire and the flow's state, into a tenth of the memory."""
+    """Pack `replaced` for the wire and the flow's state; the bytes take a tenth of its memory."""
     return pack(tuple(field and tuple(field) for field in replaced))
 
 

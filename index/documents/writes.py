@@ -1,11 +1,12 @@
-"""Flow of an index: maps each write to one output, its outcome.
+"""Flow of an index: maps each valid write to one output, its outcome.
 
-The flow first analyses the text of each write. Then it decides the writes of each document in label
-order. A write creates a version, unless its condition does not hold, its idempotency key repeats
-that of an earlier write, or there is no document to delete. The outcome has the label of the write.
+The flow first analyses the text of each write; an invalid write becomes a dead letter. Then the
+flow decides on the writes of each document in label order. A write creates a version, unless its
+condition does not hold, its idempotency key repeats that of an earlier write, or there is no
+document to delete. The outcome has the label of the write.
 
 The same flow puts and removes watches, which are stored queries, so each watch write has a position
-in the order of all writes. The flow passes it on unchanged and does not parse the query.
+in the order of all writes. The flow passes a watch write on unchanged and does not parse the query.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ QUERY_LENGTH_MAX = 4096
 
 VERSION: Literal["version"] = "version"
 WATCHED: Literal["watched"] = "watched"
+"""Kinds of outputs. An output is (kind, fields); that of a `NotWritten` has its reason as kind."""
 
 _CANONICAL = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
@@ -59,7 +61,7 @@ Reason = Literal["changed", "repeated", "absent"]
 
 
 class Watched(NamedTuple):
-    """Outcome of a watch write: the new query of a watch from the label on; None: removed.
+    """Outcome of a watch write: the query of the watch from the write's label on; None: removed.
 
     The flow emits this outcome even if the watch already has this query. The query is unparsed text
     and may be invalid; consumers of the output parse it.
@@ -88,7 +90,7 @@ class NotWritten(NamedTuple):
 Outcome = DocumentVersion | NotWritten | Watched
 
 PackedStatistics = bytes
-"""`pack_replaced` of the statistics to subtract when a version is replaced."""
+"""Result of `pack_replaced`: the statistics to subtract when a version is replaced."""
 
 DocumentState = tuple[int, PackedStatistics | None, tuple[tuple[str, int], ...]]
 """State of a document: (time, replaced, keys).
@@ -99,7 +101,7 @@ last writes with a key. The time of a deletion that found no document is negated
 """
 
 AnalysedWrite = tuple[tuple[object, ...], PackedStatistics, int | None, str]
-"""(encoded version without `replaced`, `replaced` of the next version, expected, key)"""
+"""(encoded version without `replaced`, packed `replaced` of the next version, expected, key)"""
 
 DecisionInput = AnalysedWrite | Watched
 """Input of `_decide`. On the wire a `Watched` becomes a plain tuple of length 3."""

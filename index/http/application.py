@@ -21,9 +21,9 @@ from driftline.serve.http.application import build
 from driftline.serve.http.operations import Call, HttpSettings, Operation
 
 DESCRIPTION = (
-    "A search index. The answer to a write has a label, its position in the order of all writes. "
-    "`after=LABEL` makes a read include that write; `at=T` repeats an earlier read exactly, where "
-    "T is the `at` of its answer; `from=T` resumes a stream."
+    "A search index. The answer to a write has a label: the position of the write in the order of "
+    "all writes. `after=LABEL` makes a read include that write; `at=T` repeats an earlier read "
+    "exactly, where T is the `at` of its answer; `from=T` resumes a stream."
 )
 
 FIGURES = {

@@ -25,7 +25,7 @@ VIEW = "documents"
 """Name of the view that contains all collections."""
 
 DEFAULT_NAME = "documents"
-"""Collection of requests whose path names none, if the index has several (`Index.default`)."""
+"""Collection that a request uses if its path names none and the index has several."""
 
 COLLECTION = Parameter(
     "collection", text_up_to(64), "", "The collection.", {"type": "string"}, True, "path"
@@ -77,7 +77,7 @@ class Index:
 
     @property
     def newest(self) -> int:
-        """Newest T that all shards have applied. Raises ApiError while the service starts."""
+        """Newest T that all shards have reached. Raises ApiError while the service starts."""
         return newest(self.backend, VIEW)
 
     async def ask(
@@ -112,7 +112,7 @@ class Index:
         kind: type[AnswerT],
         client: str = "",
     ) -> list[AnswerT]:
-        """Ask all shards; `client`: name of the client, for fair scheduling."""
+        """Ask all shards, as `ask` does; `client`: name of the client, for fair scheduling."""
         message, scheduled_client = to_message(question), f"{client}/{question.collection}"
         answers = await self.backend.ask(
             VIEW, message, after=after, timeout_s=timeout_s, client=scheduled_client

@@ -1,7 +1,8 @@
-"""Event streams of an index: changes of documents, and events of watches (stored queries).
+"""Event streams of an index (changes of documents, events of watches), and routes for watches.
 
-Putting a watch is a write with a label, so its events start at an exact position in the order of
-writes. The gateway validates the query before it writes the watch to the log.
+A watch is a stored query. Storing it is a write with a label, so the events of the watch start at
+an exact position in the order of writes. The gateway validates the query before it writes the watch
+to the input log.
 """
 
 from __future__ import annotations
@@ -117,9 +118,10 @@ def change_operation(index: Index) -> Operation:
 
 
 def change(collection: Collection, items: Sequence[Item]) -> dict[str, Json] | None:
-    """Return the change event for the outputs of one time; None if there is none.
+    """Return the data of the change event for the outputs of one label time.
 
-    The flow has one source, so a time has at most one version.
+    None if these outputs contain no version of a document in `collection`. They contain at most
+    one, as the flow has one source.
     """
     for item in items:
         if item.sink < 0:
@@ -157,7 +159,7 @@ def watch_operations(index: Index) -> list[Operation]:
             (ID, AFTER), answer=schemas.WATCH, error_statuses=(404, 503), tag="watches",
         ),
         Operation(
-            "GET", "/watches", watches.list_watches, "watches", "Stored queries, by their ids.",
+            "GET", "/watches", watches.list_watches, "watches", "Stored queries, ordered by id.",
             (LIMIT, START_AFTER, AFTER), answer=schemas.WATCHES, error_statuses=(404, 503),
             tag="watches",
         ),
@@ -186,7 +188,7 @@ class _WatchHandlers:
         return await self._write(call, self._index.collection(call), None)
 
     async def _write(self, call: Call, collection: Collection, query: str | None) -> Response:
-        check_document(collection, call[ID], None)
+        check_document(collection, call[ID], None)  # validates the id only
         write = WatchWrite(collection.name, call[ID], query)
         time = await self._index.backend.write(write.record()) + 1
         if call[WAIT] == "visible":
@@ -214,6 +216,7 @@ class _WatchHandlers:
     async def events(self, call: Call) -> EventStream:
         collection = self._index.collection(call)
         since = since_of(call, self._index.backend, VIEW)
+        # Fail before the response starts, so that errors have an HTTP status.
         await self._watch(call, collection, max(since, self._index.newest))
         first = await self._read_events(call, collection, since, since)
         return EventStream(self._events(call, collection, *first))
@@ -221,7 +224,10 @@ class _WatchHandlers:
     async def _events(
         self, call: Call, collection: Collection, events: Sequence[WatchEvent], reached: int
     ) -> AsyncGenerator[bytes, None]:
-        """Yield the given events, which are complete below the T `reached`, and all later ones."""
+        """Yield the given events, which are complete below the T `reached`, then all later ones.
+
+        Also yield `time` events, which report the progress, and an `error` event if a read fails.
+        """
         progress_at = monotonic()  # time of the last progress event
         try:
             yield _as_events(events)
@@ -233,8 +239,8 @@ class _WatchHandlers:
                     is_behind = True
                     while is_behind:
                         if reached < target:
-                            # Read up to the newest T of all shards; if that is not above `reached`,
-                            # wait until the shards have applied one more time.
+                            # Read up to the newest T that all shards have applied. If this T is
+                            # not above `reached`, wait until the shards reach the next T.
                             step = min(target, max(self._index.newest, reached + 1))
                             events, reached = await self._read_events(
                                 call, collection, reached, step

@@ -1,7 +1,7 @@
 """Web page at `/`: a few static files, which use the same HTTP operations as other clients.
 
-The files are self-contained. The content security policy enforces this: the browser runs only
-scripts from these files, and creates no script from text.
+The files are self-contained. The content security policy enforces this: the browser loads nothing
+from other origins, and does not convert text to scripts or markup.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ CONTENT_SECURITY = "; ".join(
         "trusted-types 'none'",
     )
 )
-"""Content security policy. `trusted-types`: the browser refuses to create markup from text."""
+"""Content security policy. `trusted-types`: scripts cannot make markup from text (`innerHTML`)."""
 
 HEADERS = {
     "Cache-Control": "no-cache",  # cached, revalidated by ETag

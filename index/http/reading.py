@@ -1,7 +1,7 @@
 """Reads of an index: search, count, explain and documents, each as of a T.
 
-The hits of all shards are merged into one list. A cursor in an answer requests the next page of the
-list, as of the same T.
+The hits of all shards are merged into one list. With the cursor in an answer, a client requests the
+next page of the list, as of the same T.
 
 >>> cursor = Cursor(7, 3, 0.5, 2, None)
 >>> text = encode(cursor, b"documents cat")
@@ -63,13 +63,13 @@ from driftline.serve.views.tokens import token_of
 SNIPPETS_MAX = 100
 """Maximum hits per answer with snippets."""
 FACET_VALUES_MAX = 100
-"""Maximum values per facet in an answer, which contains the most frequent ones."""
+"""Maximum values per facet in an answer: the most frequent values."""
 
 CURSOR_LENGTH_MAX = 4096
-"""Largest length of a cursor, in characters; its sort value may be a keyword of 1024 bytes."""
+"""Largest length of a cursor, in characters. A cursor may contain a keyword of 1024 bytes."""
 
 _CURSOR_SCOPE = "q, sort and collection"
-"""Parameters that a request with a cursor must repeat, for errors."""
+"""Text for errors: names of the parameters that a request with a cursor must repeat."""
 
 Q = Parameter[str](
     "q",
@@ -91,14 +91,14 @@ CURSOR = Parameter[str](
     "cursor",
     text_up_to(CURSOR_LENGTH_MAX),
     "",
-    "From an answer to the same query: return the next page, as of the same T.",
+    "The cursor of the previous page: requests the next page, as of the same T.",
     {"type": "string", "maxLength": CURSOR_LENGTH_MAX},
 )
 SORT = Parameter[str](
     "sort",
     text_up_to(200),
     "",
-    "A keyword, number or date field by which hits are sorted; -field: descending.",
+    "A keyword, number or date field that orders the hits; -field: descending; default: by score.",
     {"type": "string"},
 )
 FACET = RepeatedParameter(
@@ -186,8 +186,8 @@ class _ReadHandlers:
         seen, next_cursor = (0 if cursor is None else cursor.seen) + len(merged.hits), None
         if merged.hits and seen < merged.total:
             last = merged.hits[-1].sort_position
-            after = Cursor(time, seen, last.score, last.time, last.value)
-            next_cursor = encode(after, _list_identity(call, collection))
+            position = Cursor(time, seen, last.score, last.time, last.value)
+            next_cursor = encode(position, _list_identity(call, collection))
         hits = tuple(to_hit(hit, call[FIELD], call[SNIPPETS]) for hit in merged.hits)
         facets = {
             name: tuple(FacetValue(*each) for each in values.items())
@@ -253,7 +253,7 @@ def _check_fields(call: Call, collection: Collection) -> None:
 def _sort(text: str) -> tuple[Sort | None, str]:
     """Parse `sort=`; return the sort order and the field name.
 
-    The order has a placeholder as field number: only its direction is used.
+    The field number in the sort order is a placeholder: callers use only the direction.
     """
     if not text:
         return None, ""
@@ -262,7 +262,10 @@ def _sort(text: str) -> tuple[Sort | None, str]:
 
 
 def merge_answers(answers: Iterable[FoundHits], limit: int, sort: Sort | None = None) -> FoundHits:
-    """Merge the answers of several shards."""
+    """Merge the answers of several shards: the first `limit` hits, the total and the facets.
+
+    `sort`: the order of the hits; None: by descending score.
+    """
     total = 0
     hits: list[FoundHit] = []
     counts: dict[str, Counter[str]] = {}
@@ -271,7 +274,7 @@ def merge_answers(answers: Iterable[FoundHits], limit: int, sort: Sort | None = 
         hits += answer.hits
         for name, shard_counts in answer.facets.items():
             counts.setdefault(name, Counter()).update(shard_counts)
-    # The lists are sorted, so this merges them.
+    # The hits of each shard are already sorted, so Timsort only merges them.
     hits.sort(key=lambda hit: sort_key(hit.sort_position, sort))
     facets = {name: _top_values(each) for name, each in counts.items()}
     return FoundHits(total, hits[:limit], facets)
@@ -290,7 +293,7 @@ def to_hit(hit: FoundHit, fields: Sequence[str], with_snippet: bool) -> answers.
 def snippet_html(by_field: Mapping[str, Snippet]) -> str:
     """Return the best snippet of a document as HTML, in which `<mark>` is the only markup.
 
-    The best snippet has the most marks; of those, the longest text; of those, it is the first.
+    The best snippet has the most marks. The longest text breaks a tie, then the order of fields.
     """
     if not by_field:
         return ""

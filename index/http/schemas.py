@@ -69,7 +69,11 @@ def _ndjson_body(
     example: Json = None,
     components: Mapping[str, Json] | None = None,
 ) -> Body:
-    """Return a body of JSON lines; `name`: name of the schema of a line; `text`: description."""
+    """Return a body of JSON lines.
+
+    `name`: name of the schema of a line; `text`: beginning of the description; `components`:
+    schemas to which `line_schema` refers.
+    """
     schema: dict[str, Json] = {
         "type": "string",
         "description": f"{text}: each is a {name} (#/components/schemas/{name}).",

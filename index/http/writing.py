@@ -1,13 +1,14 @@
 """Writes of documents, one by one and in bulk.
 
-The gateway validates a write before it passes it to the flow, so the log contains only writes that
-the flow accepts. It answers a write when it is durable; a write with a condition or a key also
-waits for its outcome.
+The gateway validates a write before it passes it to the flow, so the flow accepts all writes of the
+gateway. It answers once the write is durable. For a write with a condition or a key, it also waits
+for the outcome.
 
 A request to `POST /documents:bulk` has one write per line; the answer has a line for each write.
-Reading lines, writing and sending answers overlap. The buffers between these steps are bounded, so
-a client that does not read its answers slows down only its request. The gateway passes on writes in
-line order, so labels ascend. The answer to an invalid line is an error; other lines are unaffected.
+Reading lines, writing documents and sending answers overlap. The buffers between these steps are
+bounded, so a client that does not read its answers slows down only its own request. The gateway
+passes on writes in line order, so the labels of new writes ascend. The answer to an invalid line is
+an error; other lines are unaffected.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ NO_LABEL = "none"
 
 
 def _condition(text: str) -> int:
-    """Parse `if_label=`; return the label time of the version that must exist, 0 for none."""
+    """Parse `if_label=`; return the label time that the current version must have.
+
+    0: there must be no document. Raises ValueError, BadToken.
+    """
     if text == NO_LABEL:
         return 0
     time = time_of(text)
@@ -123,7 +127,7 @@ def check_document(
 
 
 async def write_document(index: Index, write: Write, *, bulk: bool = False) -> Written:
-    """Write a document and return the answer. Raises ApiError.
+    """Write or delete a document and return the answer. Raises ApiError.
 
     `bulk`: whether the write belongs to a bulk request.
     """
@@ -168,14 +172,14 @@ def write_operations(index: Index) -> list[Operation]:
 
     async def write(call: Call, collection: Collection, document: object) -> Response:
         content = check_document(collection, call[ID], document)
-        record = Write(collection.name, call[ID], content, call[IF_LABEL], call[KEY])
-        answer = await write_document(index, record)
+        checked_write = Write(collection.name, call[ID], content, call[IF_LABEL], call[KEY])
+        answer = await write_document(index, checked_write)
         if call[WAIT] == "visible":
             await index.wait_visible(collection, time_of(answer.label), index.settings.timeout_s)
         return json_of(answer)
 
     default = index.schema.collections.get(index.default)
-    document = DOCUMENT if default is None else document_schema(default)
+    body_schema = DOCUMENT if default is None else document_schema(default)
     parameters = ID, IF_LABEL, KEY, WAIT
     path = "/documents/{id:path}"
     error_statuses = 404, 408, 409, 503, 507  # HTTP statuses
@@ -188,7 +192,7 @@ def write_operations(index: Index) -> list[Operation]:
             "Create or replace a document.",
             parameters,
             "write",
-            Body(document, example={"title": "Tea", "text": "Tea is made of leaves."}),
+            Body(body_schema, example={"title": "Tea", "text": "Tea is made of leaves."}),
             WRITTEN,
             (*error_statuses, 413),
             tag="documents",
@@ -227,8 +231,10 @@ class Bulk:
         self._in_progress: asyncio.Queue[tuple[int, asyncio.Task[bytes] | bytes] | None] = (
             asyncio.Queue(index.settings.window)
         )
-        """(number of a line, its answer or the task that returns the answer), in order; None: end
-        of the lines."""
+        """In line order: (number of a line, its answer or the task that returns the answer).
+
+        None marks the end.
+        """
         self._answered = 0
         """Number of the last line whose answer was collected."""
         self._writes: set[asyncio.Task[bytes]] = set()
@@ -236,12 +242,12 @@ class Bulk:
         self._last_time = 0
         """Largest label in an answer, as a time."""
         self._answers = bytearray()
-        """Collected answers that were not sent."""
+        """Collected answers that are not sent yet."""
         self._is_complete = False
         """Whether all answers were collected."""
         self._body_is_read = asyncio.Event()
         self._send_due = asyncio.Event()
-        """Set when answers are ready to be sent, or all were collected."""
+        """Set when there are answers to send, or when all answers were collected."""
         self._sent = asyncio.Event()
         """Set after each send of answers."""
 
@@ -333,7 +339,7 @@ class Bulk:
         self._is_complete = True
         self._send_due.set()
 
-    def _client_sends(self) -> bool:
+    def _answers_may_wait(self) -> bool:
         """Return whether the client still sends lines, and the buffer of answers is not full."""
         is_read, is_full = self._body_is_read.is_set(), len(self._answers) > ANSWERS_BYTES_MAX
         return not (is_read or is_full or self._reader.waits_s >= SEND_AFTER_S)
@@ -341,20 +347,21 @@ class Bulk:
     async def _send(self, send: Send) -> None:
         """Send the answers.
 
-        While the client sends lines, answers wait, up to `ANSWERS_BYTES_MAX`: the client may read
-        no answer before it has sent all lines, and the server closes a connection whose answers
-        stay unread.
+        While the client sends lines, answers wait, up to `ANSWERS_BYTES_MAX`: some clients send all
+        lines before they read an answer, and the server closes a connection whose answers stay
+        unread.
         """
         while not self._is_complete or self._answers:
             await self._send_due.wait()
-            while self._client_sends():
+            while self._answers_may_wait():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(SEND_AFTER_S):
                         await self._body_is_read.wait()
             self._send_due.clear()
             if data := bytes(self._answers):
                 await send(_part(data))
-                del self._answers[: len(data)]  # only now: a shutdown during `send` sends `data`
+                # Not earlier: if `send` is cancelled, `__call__` sends these answers.
+                del self._answers[: len(data)]
             self._sent.set()
         await send(_part(b"", more=False))
 
@@ -370,10 +377,11 @@ LINES_WITHOUT_PAUSE = 500
 async def read_lines(reader: BodyReader, line_bytes_max: int) -> AsyncIterator[bytes | None]:
     """Yield the lines of a body as they arrive; None for a line of more than `line_bytes_max`.
 
-    Raises ApiError if the body, or a line of it, arrives too slowly; ClientLeft.
+    Raises ApiError if the body is damaged, or if it or one of its lines arrives too slowly;
+    ClientLeft if the client disconnects.
     """
     line = bytearray()
-    is_skipping = False  # the rest of a line that is too long
+    is_skipping = False  # whether to skip the rest of a line that is too long
     async for part in reader.parts():
         *ends, beginning = part.split(b"\n")  # ends of lines, and the beginning of the next one
         if ends:
@@ -415,7 +423,10 @@ def _explain_invalid(line: object) -> str:
 
 
 def _parse_line(line: object) -> tuple[str, object]:
-    """Return the id and the document of a line, or None for a deletion. Raises ApiError."""
+    """Return the id and the document of a line; the document is None for a deletion.
+
+    The document is not validated. Raises ApiError.
+    """
     document: object = None
     match line:
         case {"delete": id, **rest} if not rest:

@@ -11,7 +11,7 @@ BLOCK_BYTES = 1 << 14
 _LEVEL = 6
 
 Block = tuple[list[int], bytes]
-"""(size of each document in bytes, the concatenated documents, compressed)."""
+"""(size of each document in bytes, compressed concatenation of the documents)."""
 
 
 def blocks(documents: Iterable[bytes]) -> Iterator[Block]:
@@ -20,15 +20,16 @@ def blocks(documents: Iterable[bytes]) -> Iterator[Block]:
     for document in documents:
         pending.add(document)
         if pending.size >= BLOCK_BYTES:
-            yield pending.block()
+            yield pending.take_block()
     if pending.sizes:
-        yield pending.block()
+        yield pending.take_block()
 
 
 def repack(source: Iterable[Block]) -> Iterator[Block]:
     """Repack blocks so that all but the last are at least half full.
 
-    A block that is already half full is nearly always passed on unchanged.
+    A block that is already half full remains unchanged, unless documents of a smaller block before
+    it are not in a block yet.
     """
     pending = _Pending()
     for sizes, data in source:
@@ -38,11 +39,11 @@ def repack(source: Iterable[Block]) -> Iterator[Block]:
         for document in documents_of(sizes, data):
             pending.add(document)
             if pending.size >= BLOCK_BYTES:
-                yield pending.block()
+                yield pending.take_block()
         if pending.size >= BLOCK_BYTES // 2:
-            yield pending.block()
+            yield pending.take_block()
     if pending.sizes:
-        yield pending.block()
+        yield pending.take_block()
 
 
 def documents_of(sizes: list[int], data: bytes) -> Iterator[bytes]:
@@ -71,8 +72,8 @@ class _Pending:
         self.size += len(document)
         self._documents.append(document)
 
-    def block(self) -> Block:
-        """Compress all pending documents into a block."""
+    def take_block(self) -> Block:
+        """Remove all pending documents and return them as a block."""
         block = self.sizes, zlib.compress(b"".join(self._documents), _LEVEL)
         self.sizes, self.size, self._documents = [], 0, []
         return block

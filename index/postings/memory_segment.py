@@ -7,8 +7,8 @@ Each text field has one flat table, with a row per word of each version: ordinal
 start of its positions. Each word has the list of its rows. Adding a version therefore appends to a
 few arrays; a posting list is gathered on request.
 
-A returned array is a view of the first values of a buffer. Values appended later do not change it:
-a full buffer is replaced by a larger copy.
+A returned array may be a view of the first values of a buffer. Later values do not change it: they
+follow these values in the buffer, or go to a larger copy when the buffer is full.
 """
 
 from __future__ import annotations
@@ -33,11 +33,15 @@ Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64)
 Number = TypeVar("Number", np.float64, np.int64)
 
 RECENT_MAX = 1 << 10
-"""Number of new words that are sorted separately; if there are more, all words are sorted."""
+"""Maximum number of recent words, which are sorted separately; beyond it, all words are sorted."""
 
 
 class MemorySegment:
-    """The newest versions of a shard, from the ordinal `first` on. Not thread-safe."""
+    """`SegmentReader` of the newest versions of a shard, from the ordinal `first` on.
+
+    `text_fields`: number of text fields; `value_fields`: kinds of the keyword, number and date
+    fields. Not thread-safe.
+    """
 
     def __init__(self, first: int, text_fields: int, value_fields: Sequence[ValueKind]) -> None:
         self.first = first
@@ -179,7 +183,7 @@ class _MemoryTextField:
     """Postings and lengths of one text field, for all versions of the segment.
 
     A row of the table is (ordinal, frequency, start of its positions in `_positions`); the columns
-    are `ordinals`, `frequencies` and `_begins`. `lengths` has a number per version.
+    are `ordinals`, `frequencies` and `_begins`. `lengths` has the number of words per version.
     """
 
     def __init__(self) -> None:
@@ -229,7 +233,7 @@ class _MemoryTextField:
         )
 
     def words(self, start: str) -> Iterator[str]:
-        """Yield the words from `start` on, in order, except words added during the iteration."""
+        """Return the words from `start` on, in order, except words added after the call."""
         if self._new:
             self._recent = sorted(self._recent + self._new)
             self._new = []
@@ -263,7 +267,7 @@ class _MemoryTextField:
 
 
 def _from(start: str, words: list[str]) -> Iterator[str]:
-    """Return sorted words from `start` on."""
+    """Return the words of a sorted list from `start` on."""
     return map(words.__getitem__, range(bisect_left(words, start), len(words)))
 
 

@@ -1,9 +1,9 @@
 """Writing of a segment file from adjacent parts: sealed tails, or segments to merge.
 
-`write` reads the words of all parts in order, one run at a time. The postings of a word in the new
-segment are its postings in each part, concatenated. Memory use is limited to one run per part, the
-words of a field, one column at a time, and the postings of common words. A merge may drop versions
-that no query can read any longer.
+`write` reads the words of all parts in order, one run at a time: some adjacent words with their
+postings. The postings of a word in the new segment are its postings in each part, concatenated.
+Memory use is limited to one run per part, the words of a field, one column at a time, and the
+postings of common words. A merge may drop versions that no query can read any longer.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def write(
     """Write adjacent parts to a file, durably, and open it.
 
     `keep_mask`: per version, whether to write it; None: write all. The file appears under its name
-    only when it is complete. Precondition: no part grows meanwhile. Raises DamagedSegment if a part
-    is damaged; OSError.
+    only when it is complete. Precondition: no part grows during the call. Raises DamagedSegment if
+    a part is damaged; OSError.
     """
     if any(part.first + part.count != after.first for part, after in pairwise(parts)):
         raise ValueError("the parts do not follow each other")
@@ -244,7 +244,7 @@ def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder:
 
 def _pack_postings(run: Run) -> tuple[Bytes, Indices]:
     """Pack the ordinals and frequencies of each word; return the bytes, and the size per word."""
-    counts = np.repeat(run.counts, 2)  # of the alternating lists of ordinals and frequencies
+    counts = np.repeat(run.counts, 2)  # lengths of lists: ordinals and frequencies alternate
     begins = list_offsets(counts)
     values = np.empty(begins[-1], np.uint32)
     values[ranges(begins[:-1:2], run.counts)] = delta_encode(run.ordinals, run.counts)
@@ -262,7 +262,7 @@ def _pack_positions(run: Run) -> tuple[Bytes, Indices]:
 
 
 def _runs(parts: Sequence[MergeInput], field: int) -> Iterator[Run]:
-    """Yield the words of all parts in order; ordinals are relative to the first part."""
+    """Yield the words of all parts in order; ordinals count from the start of the first part."""
     firsts = list_offsets(np.array([part.count for part in parts]))
     iterators = [part.runs(field) for part in parts]
     heads = [next(iterator, None) for iterator in iterators]
@@ -272,29 +272,29 @@ def _runs(parts: Sequence[MergeInput], field: int) -> Iterator[Run]:
         for i, run in enumerate(heads):
             count = bisect_right(run.words, last_word) if run else 0
             if run and count:
-                piece, rest = _cut(run, count)
+                piece, rest = _split(run, count)
                 shifted = piece.ordinals + firsts[i].astype(np.uint32)
                 pieces.append(piece._replace(ordinals=shifted))
                 heads[i] = rest if rest.words else next(iterators[i], None)
         yield _join(pieces) if len(pieces) > 1 else pieces[0]
 
 
-def _cut(run: Run, words: int) -> tuple[Run, Run]:
-    """Split a run after its first `words` words."""
-    postings = int(run.counts[:words].sum())
-    positions = int(run.frequencies[:postings].sum())
+def _split(run: Run, word_count: int) -> tuple[Run, Run]:
+    """Split a run after its first `word_count` words."""
+    posting_count = int(run.counts[:word_count].sum())
+    position_count = int(run.frequencies[:posting_count].sum())
     return Run(
-        run.words[:words],
-        run.counts[:words],
-        run.ordinals[:postings],
-        run.frequencies[:postings],
-        run.positions[:positions],
+        run.words[:word_count],
+        run.counts[:word_count],
+        run.ordinals[:posting_count],
+        run.frequencies[:posting_count],
+        run.positions[:position_count],
     ), Run(
-        run.words[words:],
-        run.counts[words:],
-        run.ordinals[postings:],
-        run.frequencies[postings:],
-        run.positions[positions:],
+        run.words[word_count:],
+        run.counts[word_count:],
+        run.ordinals[posting_count:],
+        run.frequencies[posting_count:],
+        run.positions[position_count:],
     )
 
 

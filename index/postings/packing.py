@@ -9,8 +9,8 @@ The values follow, little-endian. A single list can be read without a copy (`unp
 >>> unpack_list(data, 3, 1)
 (array([900], dtype=uint16), 6)
 
-Several lists are represented by an array of their concatenated values and an array of their
-lengths.
+Functions receive several unpacked lists as two arrays: their concatenated values, and the length of
+each list (`counts`).
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def ranges(begins: Indices | Numbers, counts: Indices) -> Indices:
 
 
 def intersect_indices(left: Ascending, right: Ascending) -> tuple[Indices, Indices]:
-    """Return the indices in `left` and in `right`, two ascending lists, of their common numbers.
+    """Return where two ascending lists have common numbers: indices in `left` and in `right`.
 
     >>> intersect_indices(np.array([2, 3, 7]), np.array([1, 3, 4, 7, 9]))
     (array([1, 2]), array([1, 3]))
@@ -72,7 +72,8 @@ def intersect_indices(left: Ascending, right: Ascending) -> tuple[Indices, Indic
         right_rows, left_rows = intersect_indices(right, left)
         return left_rows, right_rows
     positions = np.searchsorted(right, left)
-    # Replace indices beyond the end by any valid one: these numbers equal no value of `right`.
+    # A number larger than all of `right` has an index beyond its end. Replace this index by any
+    # valid one: no value of `right` equals the number.
     positions[positions == len(right)] = 0
     left_rows = np.flatnonzero(right[positions] == left) if len(right) else positions
     return left_rows, positions[left_rows]
@@ -146,7 +147,10 @@ def unpack_lists(
 
 
 def unpack_list(data: Bytes, begin: int, count: int) -> tuple[Narrow, int]:
-    """Unpack one list; return its values, a view of `data` unless all are 0, and its end."""
+    """Unpack one list; return its values and the byte offset of its end.
+
+    The values are a view of `data`, unless all are 0.
+    """
     width = int(data[begin])
     if not width:
         return np.zeros(count, np.uint8), begin + 1

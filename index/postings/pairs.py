@@ -2,8 +2,9 @@
 
 Finding "of the" by the positions of its words is slow: both words are in nearly every text, often
 several times. A segment file therefore also stores postings for each two adjacent common words, as
-if the pair were a word at the position of the first. Phrases with common words are found by pairs.
-(As in Williams, Zobel and Bahle, Fast phrase querying with combined indexes, 2004, section 4.)
+if the pair were a word at the position of its first word. Searches for phrases with common words
+use these pairs. (As in Williams, Zobel and Bahle, Fast phrase querying with combined indexes, 2004,
+section 4.)
 """
 
 from __future__ import annotations
@@ -31,11 +32,15 @@ _STEP_VERSIONS = 1 << 14
 """Number of versions whose pairs are computed at a time."""
 
 _WORD_BITS = 6
+"""Bits of a word's number in a sort key (`_Word.keys`), enough for `COMMON_MAX` words."""
 _POSITION_BITS = 32
 
 
 def pair_of(first: str, second: str) -> str:
-    """Return the name of a pair. Names sort like pairs, as no common word contains `\\0`."""
+    """Return the name of a pair: both words, separated by `\\0`, which no common word contains.
+
+    Therefore names sort like pairs, by the first word and then by the second.
+    """
     return f"{first}\0{second}"
 
 
@@ -53,7 +58,8 @@ class _Word(NamedTuple):
     def keys(self, first: int, number: int) -> NDArray[np.int64]:
         """Return a sort key per position: (ordinal, position, `number`), packed into one integer.
 
-        Covers `_STEP_VERSIONS` versions from the ordinal `first` on; `number`: number of this word.
+        The keys cover `_STEP_VERSIONS` versions from the ordinal `first` on. `number`: number of
+        this word.
         """
         low, high = np.searchsorted(self.ordinals, (first, first + _STEP_VERSIONS))
         begins = self.begins[low : high + 1]
@@ -76,16 +82,18 @@ class CommonWords:
 
     def add(self, run: Run) -> None:
         """Add the common words of a run. Precondition: no word is added twice."""
-        ends, begins = list_offsets(run.counts), list_offsets(run.frequencies)
-        for number in np.flatnonzero(np.diff(begins[ends]) >= COMMON_POSITIONS_MIN).tolist():
+        posting_at, position_at = list_offsets(run.counts), list_offsets(run.frequencies)
+        for number in np.flatnonzero(
+            np.diff(position_at[posting_at]) >= COMMON_POSITIONS_MIN
+        ).tolist():
             if "\0" in (word := run.words[number]):
-                continue  # analysers emit none, and `pair_of` needs distinct names
-            low, high = ends[number : number + 2]
-            edges = begins[low : high + 1]
-            positions = run.positions[edges[0] : edges[-1]].copy()
+                continue  # analysers emit no such word; the names of its pairs would be ambiguous
+            low, high = posting_at[number : number + 2]
+            begins = position_at[low : high + 1]
+            positions = run.positions[begins[0] : begins[-1]].copy()
             ordinals = run.ordinals[low:high].copy()
             size = len(positions)
-            heappush(self._heap, _Word(size, word, ordinals, edges - edges[0], positions))
+            heappush(self._heap, _Word(size, word, ordinals, begins - begins[0], positions))
             self._position_count += size
             while len(self._heap) > COMMON_MAX or self._position_count > POSITIONS_MAX:
                 self._position_count -= heappop(self._heap).position_count
@@ -107,7 +115,7 @@ class CommonWords:
             keys.sort()
             numbers = (keys & (1 << _WORD_BITS) - 1).astype(np.int16)
             keys >>= _WORD_BITS
-            rows = np.flatnonzero(np.diff(keys) == 1)  # whose next row is the next position
+            rows = np.flatnonzero(np.diff(keys) == 1)  # the next row holds the adjacent position
             pair_chunks.append(numbers[rows] * COMMON_MAX + numbers[rows + 1])
             place_chunks.append(keys[rows])
         pairs = np.concatenate(pair_chunks)

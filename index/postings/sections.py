@@ -5,8 +5,8 @@
     table     metadata of the writer; per section: name, offset, size, dtype of its
               numbers ("": bytes), a CRC32 per page
 
-A page is checked before it is first read, so opening a file does not read all of it. Only `verify`
-detects damage that occurs later, in a page that is read from disk again.
+A page is checked before it is first read, so opening a file does not read all of it. The kernel may
+read the page from disk again later; only `verify` detects damage that occurred in the meantime.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _ALIGNMENT = 64
 class DamagedSegment(DriftlineError):
     """Raised if a segment file does not contain the bytes that were written.
 
-    `path`: the file; `problem`: the message without the part about the rebuild.
+    `path`: the file; `problem`: what is wrong. The message adds that the index is rebuilt.
     """
 
     def __init__(self, problem: str, path: Path) -> None:
@@ -93,8 +93,10 @@ class Section:
         """Per page, whether `check` must still verify it."""
 
     def check(self, begin: int, end: int) -> None:
-        """Verify the pages with these bytes, except those verified before. Raises
-        DamagedSegment."""
+        """Verify the pages of the bytes [begin, end), except pages verified before.
+
+        Raises DamagedSegment.
+        """
         first, last = begin // PAGE_BYTES, -(-end // PAGE_BYTES)
         page = self._unchecked.find(1, first, last)
         while page >= 0:
@@ -197,7 +199,7 @@ class SectionWriter:
         self._file.write(bytes(_ALIGNMENT))  # reserved for the header
         self._offset = _ALIGNMENT
         self._sections: list[tuple[str, int, int, str, bytes]] = []
-        """Finished sections, as rows of the table; the attributes below are of the current one."""
+        """Finished sections, as rows of the table; attributes below describe the current one."""
         self._name = ""
         self._size = 0
         self._dtype = ""
@@ -216,12 +218,12 @@ class SectionWriter:
         self._draft.unlink(missing_ok=True)
 
     def begin(self, name: str) -> None:
-        """Begin a section and end the previous one."""
+        """End the current section, if there is one, and begin another."""
         self._end()
         self._name, self._size, self._dtype, self._checksums = name, 0, "", []
 
     def append(self, data: bytes | bytearray | memoryview) -> None:
-        """Append bytes to the section."""
+        """Append bytes to the current section."""
         self._file.write(data)
         at = 0
         while at < len(data):
@@ -235,13 +237,16 @@ class SectionWriter:
             at += len(piece)
 
     def add(self, name: str, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> None:
-        """Write an array as a section."""
+        """Begin a section that contains an array."""
         self.begin(name)
         self._dtype = array.dtype.str
         self.append(array.tobytes())
 
     def publish(self, metadata: object) -> None:
-        """Finish the file, sync it, and rename the draft to the final name."""
+        """Finish the file, sync it, and rename the draft to the final name.
+
+        `metadata`: any value that msgpack can encode, for `Sections.metadata`.
+        """
         self._end()
         table = pack((metadata, self._sections))
         header = _HEADER.pack(_MAGIC, FORMAT, self._offset, len(table), crc32(table))

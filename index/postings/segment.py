@@ -61,12 +61,15 @@ from driftline.index.postings.segment_reader import (
 )
 
 CACHE_RATIO = 1
-"""Maximum size of a field's cache of unpacked postings, as a multiple of the packed size."""
+"""Maximum size of a cache of unpacked postings, as a multiple of their packed size.
+
+The packed size includes positions. A field has a cache for its words, and one for its pairs.
+"""
 
 DENSE_RATIO = 8
-"""If at least one in this many versions contains a word, `dense_frequencies` is available.
+"""If at least one in this many versions contains a word, `dense_frequencies` is not None.
 
-That array takes a byte or two per version, instead of eight bytes per posting.
+It takes a byte or two per version; `ordinals` and `frequencies` take eight bytes per posting.
 """
 
 OVERHEAD_BYTES = 512
@@ -74,7 +77,10 @@ OVERHEAD_BYTES = 512
 
 
 class Segment:
-    """Part of a shard in a file. Raises DamagedSegment, OtherFormat, OSError."""
+    """`SegmentReader` of a file. The constructor raises DamagedSegment, OtherFormat, OSError.
+
+    Methods raise DamagedSegment if they find a damaged page.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -150,7 +156,7 @@ class Segment:
 
 
 class SegmentPostings:
-    """Postings of a word, unpacked on access."""
+    """Postings of a word or pair, unpacked on access."""
 
     def __init__(self, words: _Words, number: int) -> None:
         self.count = int(words.counts[number])
@@ -207,7 +213,7 @@ class SegmentPostings:
 
     @cached_property
     def _begins(self) -> Indices:
-        """Where the positions of each posting begin in those of the word, followed by the end."""
+        """Index of each posting's first position in the word's positions, followed by the end."""
         return list_offsets(self.frequencies)
 
 
@@ -247,7 +253,7 @@ class _Words:
         words_bytes = self.texts.size + sum(column.nbytes for column in columns)
         self.bytes_without_positions = words_bytes + self.postings.size
         self._cache: dict[str, SegmentPostings | None] = {}
-        """LRU cache of postings, the most recent word last; None: the segment lacks the word."""
+        """LRU cache of postings, least recently used word first; None: the segment lacks it."""
         self._free_cache_bytes = (self.postings.size + self.positions.size) * CACHE_RATIO
 
     def find(self, word: str) -> SegmentPostings | None:
@@ -284,9 +290,10 @@ class _Words:
             yield Run(self.texts[batch], counts, ordinals, frequencies, positions)
 
     def _unpack(self, batch: slice) -> tuple[Indices, Numbers, Numbers]:
-        """Return the number of postings per word, and their ordinals and frequencies.
+        """Unpack the words with the numbers in `batch`.
 
-        `batch`: numbers of the words.
+        Return the number of postings of each word, and the ordinals and frequencies of all
+        postings.
         """
         self.postings.check(*self.postings_at[[batch.start, batch.stop]].tolist())
         counts = self.counts[batch].astype(np.intp)
@@ -297,7 +304,7 @@ class _Words:
 
 
 def _batches(first: int, sizes: Indices) -> Iterator[slice]:
-    """Split adjacent words into slices of about `RUN_SIZE`.
+    """Split adjacent words into slices with a total size of about `RUN_SIZE` each.
 
     `first`: number of the first word; `sizes`: size of each word.
     """

@@ -1,4 +1,4 @@
-"""Interface of the parts of a shard: the postings of adjacent versions, in memory or in a file.
+"""Interface of the parts of a shard: all data of adjacent versions, in memory or in a file.
 
 A shard is one collection in one searcher. Each version in a shard has an *ordinal*: its index in
 label order, from 0 on. A part contains the versions [first, first + count); ordinals in the
@@ -32,14 +32,14 @@ class Keywords(NamedTuple):
 
 
 Frequencies = NDArray[np.uint8] | NDArray[np.uint16] | NDArray[np.uint32]
-"""Number of occurrences of a word or leaf, per version or per posting."""
+"""Number of occurrences of a word or query leaf, per version or per posting."""
 
 Column = NDArray[np.float64] | NDArray[np.int64] | Keywords
 """Values of a field per version: numbers (NaN if missing), dates (NO_DATE), or keywords."""
 
 
 class Postings(Protocol):
-    """Postings of one word in one field of a part."""
+    """Postings of one word, or of one pair of words, in one field of a part."""
 
     @property
     def count(self) -> int:
@@ -58,15 +58,18 @@ class Postings(Protocol):
         """Number of occurrences for every version of the part; None if this array is not cheap."""
 
     def positions(self, rows: Indices) -> tuple[Numbers, Indices]:
-        """Return the concatenated positions of some postings, and where those of each one begin,
-        followed by the end; `rows`: indices in `ordinals`."""
+        """Return the positions of some postings, concatenated, and the index at which each begins.
+
+        The end of the positions follows these indices. `rows`: indices of the postings in
+        `ordinals`.
+        """
 
 
 RUN_SIZE = 1 << 14
 """Approximate size of a run, in postings: some milliseconds of work."""
 
 WORD_COST = 8
-"""Size of a word in the size of a run, in postings, besides the word's own postings."""
+"""Postings that a word adds to the size of a run as overhead, besides its own postings."""
 
 
 class Run(NamedTuple):

@@ -8,7 +8,8 @@
     cat*                  words with this prefix
     cat~                  words at an edit distance of at most 1; also `cat~1`
     title:cat  title:(cat OR dog)       words in one field
-    year:[1990 TO 2000}  year:>=1990    from 1990 up to but excluding 2000; `*` is an open end
+    year:[1990 TO 2000}   from 1990 up to but excluding 2000; `*` is an open end
+    year:>=1990           at least 1990; also `>`, `<` and `<=`
     *  title:*            all documents; all documents with a value in a field
     \\*  \\(  \\OR            a backslash escapes the next character, or an operator
 
@@ -21,7 +22,7 @@ A word without a field is searched in every text field. The field's analyser spl
 `runn*` does not find what `running` finds.
 
 Text without any word, such as the dash in `rock - roll`, is ignored: as part of the query it would
-match nothing or everything. A query without any word is an error.
+match nothing or everything. A query that contains only such text is an error.
 
 Keywords match exactly. A date means the whole day, a date-time one microsecond: `day:2020-01-31`
 and `day:<=2020-01-31` include all of that day, and `day:>2020-01-31` begins with the next day.
@@ -110,6 +111,8 @@ class QueryError(DriftlineError):
         problem: What is wrong, and what to do.
         query: The text of the query.
         span: The part of the text that is wrong.
+
+    `position`: where this part begins; `picture`: two lines that show it, as below.
 
     >>> print(QueryError("there is no field 'titel'", "cat titel:dog", TextSpan(4, 10)))
     there is no field 'titel', at character 5

@@ -12,8 +12,8 @@
     n:[1 TO *]            Range, of numbers or dates
 
 A tree is canonical: an `And` or `Or` has at least two different parts, in the order written, and no
-part of the same class. Text fields and value fields are numbered separately, see
-`driftline.index.documents.schema`.
+part of the same class; an `And` has no `MatchAll`. Text fields and value fields are numbered
+separately, see `driftline.index.documents.schema`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class MatchAll(Struct, frozen=True):
 
 
 class _OfField(Struct, frozen=True):
-    """Base class of leaves for one field; `field`: number of the field; `name`: for `str`."""
+    """Base class of leaves for one field; `field`: its number; `name`: its name, for `str`."""
 
     field: int
     name: str
@@ -51,7 +51,7 @@ class Term(_OfField, frozen=True):
 
 
 class Phrase(_OfField, frozen=True):
-    """Documents with two or more adjacent words in a text field."""
+    """Documents that contain, in a text field, `words` (at least two) as adjacent words."""
 
     words: tuple[str, ...]
 
@@ -60,7 +60,7 @@ class Phrase(_OfField, frozen=True):
 
 
 class Prefix(_OfField, frozen=True):
-    """Documents with any word in a text field that starts with a prefix."""
+    """Documents that contain, in a text field, a word that starts with `prefix`."""
 
     prefix: str
 
@@ -69,7 +69,7 @@ class Prefix(_OfField, frozen=True):
 
 
 class Fuzzy(_OfField, frozen=True):
-    """Documents with any word in a text field at a Levenshtein distance of at most 1."""
+    """Documents that contain, in a text field, a word whose edit distance from `word` is <= 1."""
 
     word: str
 
@@ -94,7 +94,7 @@ class Keyword(_OfField, frozen=True):
 
 
 class KeywordPrefix(_OfField, frozen=True):
-    """Documents with any keyword that starts with a prefix."""
+    """Documents that have, in a keyword field, a keyword that starts with `prefix`."""
 
     prefix: str
 
@@ -105,7 +105,7 @@ class KeywordPrefix(_OfField, frozen=True):
 class Range(_OfField, frozen=True):
     """Documents with low <= value <= high: floats for numbers, microseconds since 1970 for dates.
 
-    An open end is infinite, or `DATE_MIN` or `DATE_MAX`.
+    An open end is `-inf` or `inf` for numbers, `DATE_MIN` or `DATE_MAX` for dates.
     """
 
     low: float | int
@@ -146,7 +146,7 @@ Expanded = Prefix | Fuzzy
 """Leaves that expand to any number of words."""
 
 Scoring = Term | Phrase | Expanded
-"""Leaves that can add to a score: leaves of text fields."""
+"""Leaves that can add to a score: the leaves of text fields, except `Exists`."""
 
 Leaf = MatchAll | Scoring | Exists | Keyword | KeywordPrefix | Range
 Node = Leaf | Not | And | Or
@@ -155,8 +155,8 @@ Node = Leaf | Not | And | Or
 class Query(Struct, frozen=True):
     """A query for one collection.
 
-    `scoring`: the leaves that add to the score of a matching document, each once, in the order
-    written; leaves below a `Not` do not add to it.
+    `scoring`: the different leaves that add to the score of a matching document, in the order
+    written; leaves below a `Not` are not among them.
     """
 
     root: Node
@@ -186,7 +186,7 @@ def leaves(node: Node, *, negated: bool = True) -> Iterator[Leaf]:
 
 
 def combine(kind: type[And] | type[Or], parts: Iterable[Node | None]) -> Node | None:
-    """Combine the parts that are not None into one canonical node; None if there are none."""
+    """Combine the parts, except None, into one canonical node; return None if no part remains."""
     distinct: dict[Node, None] = {}
     for part in parts:
         if part is not None:
@@ -197,6 +197,7 @@ def combine(kind: type[And] | type[Or], parts: Iterable[Node | None]) -> Node | 
 
 
 _SPECIAL = re.compile(r'[\s()"*~\\]|(?<=\w)(?:[\^?]|\|\||&&)(?=\w)')
+"""Texts to escape anywhere in a word: syntax, and signs of other query languages."""
 _SYNTAX_START = re.compile(r"[-+<>=\[{!/|&]|(?:AND|OR|NOT)\Z|[^\W\d][\w.-]*:")
 """Texts whose beginning is query syntax."""
 

@@ -49,13 +49,16 @@ def encode_texts(texts: Iterable[str]) -> Iterator[bytes]:
 
 
 def encode_dictionary(dictionary: Mapping[str, int]) -> Iterator[bytes]:
-    """Encode a mapping from texts to numbers, in its order."""
+    """Encode a mapping from texts to numbers; keep the order of its entries."""
     yield from encode_texts(dictionary)
     yield from encode_numbers(array("q", dictionary.values()))
 
 
 class CheckpointReader:
-    """Decoder of checkpoint parts, in the order written. Its reads raise SnapshotDamaged."""
+    """Decoder of checkpoint parts, which must be read in the order of their encoding.
+
+    All reads raise SnapshotDamaged.
+    """
 
     def __init__(self, parts: Iterable[bytes]) -> None:
         self._parts = iter(parts)

@@ -70,14 +70,18 @@ def _near_words_differing_at(part: SegmentReader, field: int, word: str, at: int
         if len(batch) < WORDS_PER_SEEK:
             return
         last = batch[-1]
-        other = last[at : at + 1]
-        near = (prefix + rest, prefix + other + rest, prefix + other + letter + rest)
-        next_starts = (*near, *(prefix + each for each in _next_letter(other)))
+        last_letter = last[at : at + 1]
+        near = (  # by deletion, substitution and insertion
+            prefix + rest,
+            prefix + last_letter + rest,
+            prefix + last_letter + letter + rest,
+        )
+        next_starts = (*near, *(prefix + each for each in _next_letter(last_letter)))
         start = min((each for each in next_starts if each > last), default=None)
 
 
 def _next_letter(letter: str) -> Iterator[str]:
-    """Yield the character after a letter, or the first character after ""; nothing at the end."""
+    """Yield the character after a letter; nothing after the last one. "" precedes the first one."""
     number = ord(letter) + 1 if letter else 0
     if number == _SURROGATES.start:
         number = _SURROGATES.stop
