@@ -1,6 +1,7 @@
 """Batch runs of flows on Spark, with the same outputs as runs on nodes.
 
     from driftline import pipeline
+    from driftline.connectors.files.files import open_source
     from driftline.pipeline.session import session
 
     with session("history") as spark:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 PARTITIONS = 16
-"""Default number of partitions of keyed operators; the number of key groups is the limit."""
+"""Default number of partitions of keyed operators. A run has at most one per key group."""
 
 
 def __getattr__(name: str) -> object:

@@ -1,14 +1,15 @@
 """The audit: recompute the outputs of a flow, and compare them with those that a consumer stored.
 
 A flow is deterministic, so its input determines its outputs: the audit proves exactly-once, or
-counts every difference, at any scale. Tasks compare expected and stored outputs of one time after
-the other; the driver gets only counts and examples.
+counts every difference. Tasks compare expected and stored outputs time by time, and send only
+counts and examples to the driver; so the outputs may be of any size.
 
 missing        the consumer lacks an output
 extra          the consumer has an output that the flow does not produce, a duplicate, or a line
                without a readable label
 different      an output with the right label and a wrong value
-out_of_order   an output right after one with a larger label, among those of a sink in one file
+out_of_order   an output whose predecessor, among the outputs of its sink in its file, has a larger
+               label
 state          a key whose state in the savepoint at the end differs from the recomputed state
 
 A long stream can be audited in intervals, from savepoint to savepoint. Each audit also compares the
@@ -60,18 +61,19 @@ to            partition       time                      front    payload
 STORED        0               time of the lines         sink     (share, ((label, line), ...))
 SHARE_BOUNDS  0               share                     sink     (first label, last label)
 FINDING       finding's kind  time; 0 without label     sink     (label, expected, found, location)
-COUNTS        finding's kind  findings of the kind      outputs  b""
+COUNTS        finding's kind  number of findings        outputs  b""
 
-A share is its index in the list of shares, a finding's kind its index in KINDS. The location is a
-share, a path, or a key. In a FINDING of the kind "state", `time` is the key group, and `front` the
-number of the operator. In COUNTS, "outputs" is the number of outputs that the task compared.
+A share is given as its index in the list of shares, a sink as its number, and a finding's kind as
+its index in KINDS. The location is a share, a path, a key, or "". In a FINDING of the kind "state",
+`time` is the key group, and `front` the number of the operator. In COUNTS, "outputs" is the number
+of outputs that the task compared.
 """
 
 KINDS = ("missing", "extra", "out_of_order", "different", "state")
 """Kinds of findings."""
 
 EXAMPLES = 10
-"""Limit of findings of each kind in the report, and from each `CompareTask`."""
+"""Maximum number of findings of each kind in the report, and from each `CompareTask`."""
 
 
 class Finding(Struct, frozen=True):
@@ -82,10 +84,12 @@ class Finding(Struct, frozen=True):
     sink: str
     """The name of the sink, or of the operator whose state is wrong."""
     label: Label
+    """() for a wrong state, and for a line without a readable label."""
     expected: str
-    """The line that the flow produces, or slots of the recomputed state; "" if none."""
+    """The line that the flow produces, or slots that the saved state lacks; "" if none."""
     found: str
-    """The consumer's line, slots of the saved state, or what is wrong in the order; "" if none."""
+    """The consumer's line, what is wrong in the order, or slots that only the saved state has; ""
+    if none."""
     location: str
     """The path of the file, or the key of a wrong state; "" for a missing output."""
 
@@ -151,9 +155,9 @@ def audit(
 ) -> AuditReport:
     """Compare the outputs in directories with those of the flow, for times in [since, until).
 
-    `outputs`: the directories. `start`: a savepoint with the state as of `since`. `end`: a
-    savepoint with the state as of `until`, which is also compared. Raises the errors of
-    `pipeline.runner.run` and of `shares_of`.
+    `outputs`: the directories. `end`: a savepoint with the state as of `until`, which is also
+    compared. The other arguments are those of `pipeline.runner.run`. Raises its errors and those of
+    `shares_of`.
     """
     from pyspark.sql import functions as f
 
@@ -174,10 +178,10 @@ def audit(
 
 
 class ReadStored(Struct, frozen=True):
-    """Task that reads shares of a consumer's outputs. Input: rows (number of a share).
+    """Task that reads shares of a consumer's outputs. Input: rows with the number of a share.
 
     Output: STORED rows and "out_of_order" findings for times in [since, until); a finding "extra"
-    for each line without a readable label; SHARE_BOUNDS for each share and sink.
+    for each line without a readable label; a SHARE_BOUNDS row for each share and sink.
     """
 
     flow: Flow
@@ -222,8 +226,8 @@ class CompareTask(Struct, frozen=True):
 
     Input: OUTPUT and STATE rows of the flow and rows of `ReadStored`, ordered by (time, to).
     Output: FINDING rows, at most EXAMPLES of each kind; a COUNTS row per kind; and the SHARE_BOUNDS
-    rows of the input. Raises PayloadError for an output that JSON cannot represent, without
-    `dead_letters`.
+    rows of the input. Without `dead_letters`, raises PayloadError for an output that JSON cannot
+    represent.
     """
 
     flow: Flow
@@ -305,7 +309,11 @@ def _stored_lines(payload: bytes) -> Iterator[tuple[int, Label, str]]:
 
 
 def _report(flow: Flow, shares: Sequence[OutputShare], rows: Iterable[Row]) -> AuditReport:
-    """Make the report from the rows of `CompareTask`; check the order between shares of a file."""
+    """Make the report from the rows of `CompareTask`.
+
+    Also check the order of the last output of a share and the first one of the next share of the
+    same file.
+    """
     report = AuditReport()
     names = JsonLines(flow).names
     bounds: dict[tuple[int, int], tuple[Label, Label]] = {}

@@ -1,12 +1,11 @@
 """The operator chains of a flow in Spark tasks, with the same operators as on nodes.
 
-A task reads the rows of a port in the order of their roots, and combines those of one root. So
-elements arrive in label order, and nothing is ever undone. Like a node, a task holds the state of
-its key groups in memory, but not its elements.
+A keyed task reads the rows of a port in the order of their roots, and combines the rows of one
+root. So elements arrive in label order, and nothing is ever undone. Like a node, a task holds the
+state of its key groups in memory, but not all of its elements.
 
-Timers fire at the roots that move the watermark, even if the partition has no element of the root.
-So the tasks that read the inputs send the event times of the records to all partitions of each
-operator with timers.
+Timers fire at the roots that move the watermark, even in a partition without elements of the root.
+So the tasks that read the inputs send event times to all partitions of each operator with timers.
 """
 
 from __future__ import annotations
@@ -68,13 +67,13 @@ from driftline.pipeline.tasks import (
 )
 
 PUSHED_ELEMENTS_MIN = 2000
-"""A keyed task pushes its elements once it has at least this many, and all of their last time."""
+"""Before a push, a keyed task collects this many elements, and all elements of the last time."""
 
 RECORDS_AT_ONCE = 16
-"""Number of input records that are pushed through a chain at once."""
+"""`ReadTask` pushes this many input records through a chain at once."""
 
 EVENT_TIMES_AT_ONCE = 4096
-"""A task that reads collects this many event times, or a few more, in one row."""
+"""`ReadTask` sends event times in rows of this many, or a few more."""
 
 GC_THRESHOLD = 20_000
 """Number of new objects that starts Python's garbage collector."""
@@ -83,8 +82,8 @@ SLOTS_SHOWN, TEXT_SHOWN = 3, 300
 """Limits of a finding of an audit: slots (entries) of a wrong state, and characters of a text."""
 
 BEGIN = -1
-"""The time of the row that comes first at a port in each partition, if the run uses savepoints. At
-this row a task restores the state; it saves or compares the state after the last row."""
+"""Time of the first row of a port in each partition, if the run uses savepoints. At this row a task
+restores the state. After the last row of the port it saves or compares the state."""
 
 
 class TaskSettings(Struct, frozen=True):
@@ -99,19 +98,26 @@ class TaskSettings(Struct, frozen=True):
     start: Savepoint | None = None
     """The state as of `since`; None: no state."""
     save: Path | None = None
-    """The directory for the state as of `until`."""
+    """The directory to which the run saves the state as of `until`; None: it saves none."""
     compare_with: Savepoint | None = None
-    """The savepoint that an audit compares with the computed state as of `until`; None: none."""
+    """The savepoint that an audit compares with the computed state as of `until`; None: it compares
+    no state."""
 
     @property
     def uses_savepoints(self) -> bool:
-        """Whether the run reads or writes state, also the state of partitions without elements."""
+        """Whether the run reads or writes savepoints.
+
+        If so, each partition of a port has a BEGIN row: it may have state even without elements.
+        """
         return any(setting is not None for setting in (self.start, self.save, self.compare_with))
 
     def restore_table(
         self, savepoint: Savepoint, vertex: Vertex, partition: int, table: StateTable
     ) -> None:
-        """Fill a table with an operator's state of a partition. Raises SnapshotDamaged."""
+        """Fill an empty table with the state of an operator in a partition.
+
+        Raises SnapshotDamaged.
+        """
         groups = owned_groups(partition, self.partitions, self.flow.groups)
         segments = (savepoint.segment(group, vertex.name) for group in groups)
         restore({vertex.name: table}, segments)
@@ -132,8 +138,8 @@ class _TaskChains:
             self.plan, Owners(1, settings.flow.groups), self, self._make_keyed_step
         )
         self._outputs: dict[int, list[tuple[Label, int, object]]] = {}
-        """Time -> (label, sink, payload) of its outputs since the last push."""
-        gc.set_threshold(GC_THRESHOLD)  # only user functions make reference cycles
+        """Time -> (label, sink, payload) of each of its outputs since the last push."""
+        gc.set_threshold(GC_THRESHOLD)  # collect rarely: only user functions make reference cycles
 
     def _make_keyed_step(
         self, vertex: Vertex, next_step: Step, failures: FailureReporter, encoder: OutputEncoder
@@ -155,8 +161,8 @@ class _TaskChains:
         """Return the clock and the watermark of an operator with timers.
 
         Each operator has its own clock, because the task applies all times at one operator before
-        the next one. Each clock has the watermarks of all operators, because the event time of a
-        resumed source depends on them.
+        the next operator. Each clock has the watermarks of all operators, because they determine
+        the event time at which a source resumes after an idle period.
         """
         clock_and_watermark = self._clocks.get(vertex.number)
         if clock_and_watermark is None:
@@ -176,9 +182,9 @@ class _TaskChains:
     def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
     ) -> None:
-        """Collect outputs, in place of a barrier.
+        """Collect outputs: the chains call this object as their barrier.
 
-        Raises FunctionFailed for a failure if the run has no `dead_letters`.
+        Without `dead_letters`, raises FunctionFailed if the outputs are failures.
         """
         if sink == FAILURES and not self.settings.dead_letters:
             assert isinstance(values[0], tuple)
@@ -189,9 +195,10 @@ class _TaskChains:
     def push(
         self, port: int, labels: Labels, values: Values, partition: int, until: int = 0
     ) -> Iterator[Row]:
-        """Push elements through the chain of a port. Yield rows for later ports, and outputs.
+        """Push elements through the chain of a port. Yield rows for later ports, and OUTPUT rows.
 
-        `until`: the port has got all elements and event times below this time.
+        `until`: with these elements, the port has received all elements and event times below this
+        time. Only operators with timers need it.
         """
         if labels:
             self.chains.entries[port].push(labels, values, None)
@@ -214,15 +221,18 @@ class _TaskChains:
             yield OUTPUT, partition, time, 0, to_blob(output_labels, sinks, payloads)
 
     def needs_end_mark(self, front: int) -> bool:
-        """Return whether the end of a source fires its last windows and timers.
+        """Return whether the source needs an END mark, which fires the last windows and timers.
 
-        It does not if the run saves its state for a later run, which may read further records.
+        It does not if the run saves its state: a later run may read further records.
         """
         has_event_times = self.settings.flow.sources[front].event_time is not None
         return has_event_times and bool(self.plan.waiting_ports) and self.settings.save is None
 
     def take_event_times(self) -> Iterator[Row]:
-        """Yield new event times of the front that the task reads, for all partitions."""
+        """Yield rows with the task's new event times, for all partitions of operators with timers.
+
+        Precondition: the task reads one front only.
+        """
         event_times = self.chains.event_times
         if not event_times:
             return
@@ -238,8 +248,8 @@ class _TaskChains:
         vertex = self.plan.ports[port].vertex
         assert vertex.key is not None
         labels, values, _ = elements
-        # Copies, since the key function may change its argument. It does not raise, as the chain
-        # has already called it for each element.
+        # Pass copies, since the key function may change its argument. The function does not raise,
+        # as the chain has already called it for each element.
         keys = list(map(vertex.key, unpack_rows(pack_rows(values))))
         owners = self.partitions.owners_of(keys)
         rows = group_by_root_and_partition(labels, values, owners)
@@ -250,15 +260,16 @@ class _TaskChains:
 class ReadTask(Struct, frozen=True):
     """Task that reads splits of an input, and pushes the records through their source's chain.
 
-    Input: rows (number of a split). Output: the rows of the chain, and SET_ASIDE, READ, LAST.
-    Raises InputError for a bad record without `dead_letters`, or where the input breaks off.
+    Input: rows with the number of a split. Output: the rows of the chain; a SET_ASIDE row per bad
+    record; READ and LAST rows per split. Raises InputError if the input breaks off and, without
+    `dead_letters`, for a bad record.
     """
 
     settings: TaskSettings
     front: int
     splits: list[Split]
     firsts: list[tuple[int, int]]
-    """(row, time) of each split's first record, up to a split in which the input breaks off."""
+    """(row, time) of each split's first record, up to and including a split that breaks off."""
 
     def __call__(self, batches: Batches) -> Batches:
         return write_rows(self._rows(batches))
@@ -270,7 +281,7 @@ class ReadTask(Struct, frozen=True):
                 yield from self._read(chains, number)
 
     def _time_after(self, number: int) -> int:
-        """Return the time of the first record after a split."""
+        """Return the time of the first record after a split; INFINITY after the last split."""
         return self.firsts[number + 1][1] if number + 1 < len(self.firsts) else INFINITY
 
     def _read(self, chains: _TaskChains, number: int) -> Iterator[Row]:
@@ -280,7 +291,7 @@ class ReadTask(Struct, frozen=True):
         values: Values = []
         records_read = last_time = 0
         end_time = max(self.firsts[number][1], settings.since)
-        """The time of the mark at the end of the source, if no record follows."""
+        """The time of an END mark after the last record; INFINITY if further records follow."""
         for record in self.splits[number].read(*self.firsts[number]):
             time = record.time if isinstance(record, BadRecord) else record[0]
             if time < settings.since:
@@ -319,8 +330,9 @@ class ReadTask(Struct, frozen=True):
 class KeyedTask(Struct, frozen=True):
     """Task that applies the keyed operators of one stage to the key groups of a partition.
 
-    Input: rows in the order of (to, time, front). Output: the rows of its chains, and EVENT_TIME
-    and STATE rows. Results and rows for later stages pass through unchanged.
+    Input: rows in the order of (to, time, front). Output: the rows of its chains; EVENT_TIME rows
+    if the run saves its state; STATE rows for wrong states. The task forwards results and rows for
+    later stages unchanged.
     """
 
     settings: TaskSettings
@@ -396,7 +408,7 @@ def _differences(
 
 
 def _rows_by_encoding(table: StateTable, key: object) -> dict[bytes, tuple[object, ...]]:
-    """Return the rows of a key, one for each slot: encoding -> (name of the state, slot, value)."""
+    """Return the slots of a key: encoding -> (name of the state, slot, value)."""
     rows = [(state.name, *slot) for state in table.states(key) for slot in state.slots()]
     return {pack_row(row): row for row in rows}
 

@@ -1,20 +1,20 @@
 """Matching: the versions of one part of a shard that match a query.
 
-A set of versions is an array with a boolean per version of the part, so AND, OR and NOT are numpy
-operations. Only the first `count` versions, which precede T, are evaluated; the caller excludes
-those replaced before T. Invariant: whether a version matches depends only on the version and the
-query.
+A query as of a time T is evaluated on the first `count` versions of the part: those before T. The
+caller excludes the versions replaced or deleted before T. A set of versions is an array with a
+boolean for each of the `count` versions, so AND, OR and NOT are numpy operations. Invariant:
+whether a version matches depends only on the version and the query.
 
 Cost limit: a query whose words and phrases would cost more than the budget is rejected before it is
 evaluated. The cost is the number of postings to read, which is known in advance and dominates the
-duration of a query. Phrases also read positions; an upper bound of their number follows from the
-frequencies of the words. The cost includes the postings of all versions in the evaluated parts,
-also of versions that are not current as of T, because the query reads these, too. Whether a query
-is rejected therefore depends on the state of the shard, but no returned answer depends on the
-budget.
+duration of a query. Phrases also read positions; the frequencies of the words give an upper bound
+of the number of positions. The cost includes the postings of all versions in the evaluated parts,
+even of versions that are not current as of T, because the query reads these, too. Therefore the
+state of the shard decides whether a query is rejected. The contents of an answer never depend on
+the budget.
 
-Prefix and fuzzy leaves have no cost limit: a query contains few of them (`index.query.parsing`),
-and their postings are read in bulk.
+The cost excludes prefix and fuzzy leaves: a query contains at most `EXPANDED_MAX` of them
+(`index.query.parsing`), and their postings are read in bulk.
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ Mask = NDArray[np.bool_]
 
 
 class Hits(NamedTuple):
-    """Versions that contain a leaf of a query, and the frequency of the leaf in each."""
+    """Versions that match a leaf of a query, and the frequency of the leaf in each."""
 
     ordinals: Numbers
-    """Ordinals relative to `first` of the part, ascending."""
+    """Ordinals relative to the part's first version, ascending."""
     frequencies: Numbers
 
 
@@ -80,14 +80,17 @@ class Matching:
         scoring: Collection[Scoring] = (),
         pause: Callable[[], None] = lambda: None,
     ) -> None:
-        """`scoring`: leaves whose frequencies will be requested; `pause`: called often."""
+        """`scoring`: leaves whose frequencies will be requested.
+
+        `pause`: called repeatedly during the evaluation, so that other queries can run.
+        """
         self.part = part
         self.count = count
         self._scoring = scoring
         self._pause = pause
         self._hits: dict[Scoring, Hits] = {}
         self._dense: dict[Scoring, Frequencies | None] = {}
-        """Leaf -> its frequency per version; None: this requires reading hits."""
+        """Leaf -> its frequency per version; None: only `hits` provides the frequencies."""
         self._postings: dict[Term, Postings | None] = {}
         self._phrases: dict[Phrase, list[PhraseTerm] | None] = {}
 
@@ -128,9 +131,9 @@ class Matching:
         return mask
 
     def finds_nothing(self, query: Node) -> bool:
-        """Return whether the part lacks words that every match of a query contains.
+        """Return True if no version of the part can match, because the part lacks words.
 
-        False if this is unknown.
+        False: some versions may match.
         """
         match query:
             case And():
@@ -142,7 +145,7 @@ class Matching:
             case Term():
                 return self.postings(query) is None
             case Prefix() | Fuzzy():
-                return next(self._words(query), None) is None
+                return next(self._expansions(query), None) is None
             case _:
                 return False
 
@@ -160,10 +163,13 @@ class Matching:
         return self._postings[leaf]
 
     def hits(self, leaf: Scoring) -> Hits:
-        """Return the versions that contain a word or phrase."""
+        """Return the versions that contain a leaf, and its frequency in each.
+
+        Precondition: the leaf is a word or a phrase.
+        """
         hits = self._hits.get(leaf)
         if hits is None:
-            hits = self._hits[leaf] = self._look_up(leaf)
+            hits = self._hits[leaf] = self._read_hits(leaf)
         return hits
 
     def dense_frequencies(self, leaf: Scoring) -> Frequencies:
@@ -179,10 +185,9 @@ class Matching:
     def frequencies_in(
         self, leaf: Scoring, versions: NDArray[np.intp]
     ) -> tuple[Indices, Frequencies]:
-        """Return which of some versions contain a scoring leaf, and its frequency in each of these.
+        """Return the indices in `versions` of those that match a leaf, and its frequency in each.
 
-        `versions`: ordinals, ascending. The versions with the leaf are returned as indices in
-        `versions`.
+        `versions`: ordinals relative to the part's first version, ascending.
         """
         dense = self._dense_if_cheap(leaf)
         if dense is not None:
@@ -196,7 +201,7 @@ class Matching:
         return rows, hits.frequencies[hit_rows]
 
     def _dense_if_cheap(self, leaf: Scoring) -> Frequencies | None:
-        """Return the frequency of a leaf per version; None if it requires reading hits."""
+        """Return the frequency of a leaf per version; None if only `hits` provides it."""
         try:
             return self._dense[leaf]
         except KeyError:
@@ -211,7 +216,7 @@ class Matching:
             self._dense[leaf] = None if dense is None else dense[: self.count]
             return self._dense[leaf]
 
-    def _look_up(self, leaf: Scoring) -> Hits:
+    def _read_hits(self, leaf: Scoring) -> Hits:
         match leaf:
             case Term():
                 postings = self.postings(leaf)
@@ -234,7 +239,7 @@ class Matching:
         return NO_HITS.ordinals if postings is None else self._truncate(postings.ordinals)
 
     def _truncate(self, ordinals: Numbers) -> Numbers:
-        """Remove ordinals from `count` on."""
+        """Return the ordinals below `count`."""
         return ordinals[: np.searchsorted(ordinals, self.count)]
 
     def _sum_expansions(self, leaf: Expanded) -> Frequencies:
@@ -250,12 +255,12 @@ class Matching:
         if isinstance(leaf, Prefix):
             yield from self.part.postings_of_prefix(leaf.field, leaf.prefix)
             return
-        for word in self._words(leaf):
+        for word in self._expansions(leaf):
             postings = self.part.postings(leaf.field, word)
             if postings is not None:
                 yield postings.ordinals, postings.frequencies
 
-    def _words(self, leaf: Expanded) -> Iterator[str]:
+    def _expansions(self, leaf: Expanded) -> Iterator[str]:
         """Yield the words of the part that a leaf expands to."""
         if isinstance(leaf, Prefix):
             return words_from(self.part, leaf.field, leaf.prefix)
@@ -297,11 +302,14 @@ BUDGET = 4_000_000
 
 
 def check_cost(query: Node, matchings: Sequence[Matching], budget: int) -> None:
-    """Reject a query that costs more than `budget` postings of a shard. Raises QueryTooCostly."""
-    costly = dict.fromkeys(leaf for leaf in leaves(query) if isinstance(leaf, Term | Phrase))
-    costs = {leaf: _postings_cost(leaf, matchings) for leaf in costly}
+    """Raise QueryTooCostly if a query costs more than `budget` postings in a shard.
+
+    `matchings`: an evaluator per part that the query reads.
+    """
+    counted = dict.fromkeys(leaf for leaf in leaves(query) if isinstance(leaf, Term | Phrase))
+    costs = {leaf: _postings_cost(leaf, matchings) for leaf in counted}
     _check_total(costs, budget)
-    # `_positions_cost` reads the frequencies of all postings, so check their number first.
+    # Check the number of postings first, as `_positions_cost` reads the frequencies of all of them.
     costs = {leaf: cost + _positions_cost(leaf, matchings) for leaf, cost in costs.items()}
     _check_total(costs, budget)
 

@@ -1,8 +1,8 @@
 """Phrase matching: the versions that contain a phrase, and its frequency in each.
 
 A phrase of words w0 w1 ... occurs where the words have positions p, p + 1, ... Its frequency is the
-number of such p. The positions of a word in many versions are packed with the number of their
-version, so that all of them are processed together, in a few numpy calls.
+number of such p. Each position is packed into one integer with the number of its version, so that a
+few numpy calls process the positions in many versions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERSION_STRIDE = 1 << 32
 """Difference between the packed positions of adjacent versions; larger than any position."""
 
 SCAN_RATIO = 8
-"""If the rarest word is at one in this many positions or more, all positions are scanned."""
+"""`starts_in_text` scans all positions if even the rarest word is at 1 / SCAN_RATIO of them."""
 
 
 class PhraseTerm(NamedTuple):
@@ -36,7 +36,7 @@ class PhraseTerm(NamedTuple):
 
 
 class TermPositions(NamedTuple):
-    """Positions of a distinct word or pair of a phrase; `offsets`: its positions in the phrase."""
+    """Positions in texts of a word or pair of a phrase; `offsets`: its positions in the phrase."""
 
     offsets: list[int]
     positions: PackedPositions
@@ -110,8 +110,8 @@ def starts_in_text(
     if any(word not in positions for word in offsets):
         return np.zeros(0, np.int64)
     terms = [
-        TermPositions(of_word, np.asarray(positions[word], np.int64))
-        for word, of_word in offsets.items()
+        TermPositions(word_offsets, np.asarray(positions[word], np.int64))
+        for word, word_offsets in offsets.items()
     ]
     length = 1 + max(int(term.positions[-1]) for term in terms)
     if min(len(term.positions) for term in terms) * SCAN_RATIO < length:
@@ -142,12 +142,12 @@ def _intersect(left: Numbers, right: Numbers) -> Numbers:
     return left[rows]
 
 
-def _packed(word: Postings, common: Numbers) -> PackedPositions:
-    """Return the packed positions of a word in versions that contain it.
+def _packed(postings: Postings, common: Numbers) -> PackedPositions:
+    """Return the packed positions of a word or pair in some of the versions that contain it.
 
-    `common`: ordinals of these versions, which are numbered 0, 1, ... in the result.
+    `common`: ordinals of these versions. The result numbers them 0, 1, ...
     """
-    rows = np.searchsorted(word.ordinals, common)
-    positions, offsets = word.positions(rows)
+    rows = np.searchsorted(postings.ordinals, common)
+    positions, offsets = postings.positions(rows)
     versions = np.repeat(np.arange(len(rows), dtype=np.int64), np.diff(offsets))
     return versions * VERSION_STRIDE + positions

@@ -1,7 +1,8 @@
 """Ranking: selection of the first matches of a query, in one total order.
 
-Versions are ordered by descending score; in a sorted search by the value of a field, versions
-without a value last. Versions with equal scores or values are ordered by ascending label time.
+Without a `Sort`, versions are ordered by descending score. With a `Sort`, they are ordered by the
+value of a field, and versions without a value come last. Versions with equal scores or values are
+ordered by ascending label time.
 Consecutive pages, and the results of several shards, therefore contain each version exactly once.
 The process that merges the results of several shards uses `sort_key`, too.
 """
@@ -24,7 +25,7 @@ SortValue = float | int | str | None
 """Number, date, or first keyword of a version; None if the version has no value."""
 
 SortKey = tuple[bool, float | int | str | tuple[int, ...], int]
-"""Sort key of a position, ascending; comparable across parts and shards."""
+"""Sort key of a `SortPosition`; smaller keys come first. Comparable across parts and shards."""
 
 
 class SortPosition(Struct, frozen=True):
@@ -39,7 +40,7 @@ class SortPosition(Struct, frozen=True):
 
 
 class Sort(Struct, frozen=True):
-    """Order by the value of a field; `field`: its number among the value fields."""
+    """Order by the value of a field; `field`: number of this value field."""
 
     field: int
     descending: bool = False
@@ -60,7 +61,10 @@ def sort_key(position: SortPosition, sort: Sort | None = None) -> SortKey:
 
 
 Keys = NDArray[np.float64] | NDArray[np.int64]
-"""Sort keys of the matches in one part; results are in ascending order of these."""
+"""Sort keys of the matches in one part; smaller keys come first. Comparable within the part only.
+
+The key of a keyword is its index in `Keywords.words` of the part.
+"""
 
 _LAST_DATE = 2**63 - 1
 """Sort key of a missing date: greater than all dates and all negated dates."""

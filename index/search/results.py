@@ -1,8 +1,9 @@
 """Details of the versions that a query finds: snippets, score explanations and facets.
 
-*Snippets*: for each text field of a document, the first piece of its text with the most different
-matching words. The words of a phrase match only where the complete phrase occurs. Marks are spans
-of characters in the piece; the caller renders them.
+*Snippets*: for each text field of a document, the piece of its text that contains the most distinct
+matching words, or the first one of several such pieces. The words of a phrase match only where the
+complete phrase occurs. Marks are the spans of the matching words in the piece, in characters; the
+caller renders them.
 
 >>> from driftline.index.documents.analysis import analyser
 >>> snippet("Of cats. The Cat sat on", analyser("english"), [Term(0, "text", "cat")], 12)
@@ -48,7 +49,7 @@ LENGTH = 160
 """Default length of a snippet, in characters."""
 
 READ_MAX = 100_000
-"""Number of characters of a text that are analysed for a snippet; this bounds the latency."""
+"""A snippet is chosen from this many characters at the start of a text, to bound the latency."""
 
 
 class Snippet(Struct, frozen=True):
@@ -85,6 +86,7 @@ def snippet(
     matches = [(words[i], *spans[i]) for i in sorted(_matching_positions(words, leaves))]
     core = _densest_span(matches, length)
     begin, end = _snippet_bounds(text, spans, core, length)
+    # A match that extends beyond the snippet is marked only if it starts `core`.
     marks = (
         (start - begin, min(stop, end) - begin)
         for _, start, stop in matches
@@ -96,24 +98,26 @@ def snippet(
 def _matching_positions(words: Sequence[str], leaves: Iterable[Scoring]) -> set[int]:
     """Return the positions of the words of a text that match a leaf."""
     text_words = set(words)
-    words_of = [(leaf, set(_words_of(leaf, text_words))) for leaf in leaves]
-    positions: dict[str, list[int]] = {word: [] for _, of_leaf in words_of for word in of_leaf}
+    leaves_and_words = [(leaf, set(_words_of(leaf, text_words))) for leaf in leaves]
+    positions: dict[str, list[int]] = {
+        word: [] for _, leaf_words in leaves_and_words for word in leaf_words
+    }
     if positions:
         for position, word in enumerate(words):
             if word in positions:
                 positions[word].append(position)
     matching: set[int] = set()
-    for leaf, of_leaf in words_of:
+    for leaf, leaf_words in leaves_and_words:
         if isinstance(leaf, Phrase):
             for start in starts_in_text(leaf.words, positions).tolist():
                 matching.update(range(start, start + len(leaf.words)))
         else:
-            matching.update(*(positions[word] for word in of_leaf))
+            matching.update(*(positions[word] for word in leaf_words))
     return matching
 
 
 def _words_of(leaf: Scoring, text_words: set[str]) -> Iterable[str]:
-    """Return the words of a text that a leaf matches or contains."""
+    """Return the words of a text that match a leaf, or that a phrase contains."""
     match leaf:
         case Phrase():
             return text_words.intersection(leaf.words)
@@ -127,9 +131,10 @@ def _words_of(leaf: Scoring, text_words: set[str]) -> Iterable[str]:
 
 
 def _densest_span(matches: Sequence[tuple[str, int, int]], length: int) -> tuple[int, int]:
-    """Return the span with the most different matching words within `length` characters.
+    """Return the span of at most `length` characters with the most distinct matching words.
 
-    `matches`: (word, start, end) of each match, in order.
+    A single longer match is also such a span. `matches`: (word, start, end) of each match, in
+    order.
     """
     best, core = 0, (0, 0)
     inside: Counter[str] = Counter()
@@ -151,7 +156,7 @@ def _densest_span(matches: Sequence[tuple[str, int, int]], length: int) -> tuple
 def _snippet_bounds(text: str, spans: Sequence[WordSpan], core: WordSpan, length: int) -> WordSpan:
     """Return the span of a snippet, at word boundaries and centred on `core`.
 
-    `spans`: of all words; `core`: the span of the best matches.
+    `spans`: spans of all words; `core`: the result of `_densest_span`.
     """
     start, stop = core
     begin = min(start - (length - (stop - start)) // 2, len(text) - length)
@@ -168,7 +173,7 @@ def _snippet_bounds(text: str, spans: Sequence[WordSpan], core: WordSpan, length
 
 
 def _merge_overlapping(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Merge adjacent and overlapping marks; words of Han, Kana and Hangul overlap."""
+    """Merge adjacent and overlapping marks; the analysed words of Han, Kana and Hangul overlap."""
     merged: list[tuple[int, int]] = []
     for start, end in marks:
         if merged and start <= merged[-1][1]:
@@ -179,11 +184,12 @@ def _merge_overlapping(marks: Iterable[tuple[int, int]]) -> list[tuple[int, int]
 
 
 def explain(query: Query, scorer: Scorer, matching: Matching, row: int) -> ExplainedQuery:
-    """Explain the score of one version; `row`: its ordinal relative to `first` of the part."""
+    """Explain the score of one version; `row`: its ordinal relative to the part's first version."""
     score = 0.0
     shares = []
     for leaf, factor in scorer.factors:
-        _, frequencies = matching.frequencies_in(leaf, np.array([row]))  # of 0 or 1 versions
+        # The frequency of the leaf in the version; empty if the leaf does not match it.
+        _, frequencies = matching.frequencies_in(leaf, np.array([row]))
         length = matching.part.lengths(leaf.field)[row : row + 1]
         share = float(bm25(frequencies, length, factor)[0]) if len(frequencies) else 0.0
         score += share
@@ -213,7 +219,7 @@ def count_by(field: int, matching: Matching, mask: Mask) -> Counter[str]:
     numbers = column.numbers[: offsets[-1]][entry_mask]
     if not len(numbers):
         return Counter()
-    if keyword_counts.max() > 1:  # count a repeated keyword of a version once
+    if keyword_counts.max() > 1:  # a version may repeat a keyword: count it once
         versions = np.repeat(np.arange(len(mask)), keyword_counts)[entry_mask]
         numbers = np.unique(versions * len(column.words) + numbers) % len(column.words)
     counts = np.bincount(numbers)

@@ -1,27 +1,35 @@
-"""BM25 scoring. Scores are identical to the last bit, whatever the replica, shards and parts.
+"""BM25 scoring. All replicas compute the same scores to the last bit, for any shards and parts.
 
 The inputs are integers that are exact as of T. The float64 operations have a fixed order, element
-by element; the logarithm is computed once per word of a query, not on arrays. A score therefore
-depends only on the version, the query and T. The scores of leaves are added in the order written.
+by element; the logarithm is computed once per word of a query, not on arrays. The scores of leaves
+are added in the order in which the query contains the leaves. A score therefore depends only on the
+version, the query and T.
 
 The score of a leaf depends on its frequency in the field, the length of the field, and its inverse
 document frequency `idf`. A prefix or fuzzy leaf counts all words that it expands to as one word
-with an `idf` of 1. A leaf with a `frequency` in a field adds, evaluated from left to right,
+with an `idf` of 1. A leaf adds, evaluated from left to right,
 
     weight * idf * (frequency * (K1 + 1)) / (frequency + K1 * (1 - B + B * relative_length))
 
-where `relative_length` is the length of the field in the version * the number of documents with the
-field / its total length in these, and `idf` is the sum, over the words of the leaf, of
-log1p((documents - having + 0.5) / (having + 0.5)): of `documents` with the field, `having` contain
-the word.
+    relative_length = length * documents / total_length
+    idf = the sum of log1p((documents - having + 0.5) / (having + 0.5)) over the words of the leaf
+
+weight        weight of the field
+frequency     number of occurrences of the leaf in the field of the version
+length        number of words in the field of the version
+documents     number of documents that have the field
+total_length  number of words in the field of all these documents
+having        number of these documents that contain the word
 
 (Robertson and Zaragoza, The probabilistic relevance framework, 2009, section 3.4.)
 
-Only versions that can be among the best ones are scored. Leaves are processed in descending order
-of their maximum score. Once the remaining leaves together can add less than the score of the best
-versions so far, most other versions are skipped: a common word is in nearly all versions and adds
-little. Invariant: for each skipped version, at least as many versions as requested have a higher
-score. The result is therefore the same as if all versions were scored. These comparisons use
+`candidates` selects the versions that can be among the best `limit` ones; only these are scored.
+It processes leaves in descending order of their maximum score, and maintains a threshold: a lower
+bound of the `limit` best scores. Once the remaining leaves together can add less than the
+threshold, many versions can no longer reach it: the remaining leaves are mostly common words, which
+are in nearly all versions and add little. If these are most versions, it skips them; otherwise it
+continues with the next leaf. Invariant: for each skipped version, at least `limit` versions have a
+higher score. The result is therefore the same as if all versions were scored. The selection uses
 approximate float32 scores; `_SLACK` allows for their error.
 
 (MaxScore: Turtle and Flood, Query evaluation: strategies and optimizations, 1995.)
@@ -157,7 +165,7 @@ _GROUP_SIZE = 64
 class ScoreThreshold:
     """Lower bound of the scores of the best `limit` versions, which never decreases.
 
-    `limit`: number of requested versions; 0 if `update` is never called.
+    `limit`: number of requested versions; may be 0 only if `update` is never called.
     """
 
     def __init__(self, limit: int) -> None:
@@ -173,9 +181,10 @@ class ScoreThreshold:
 def candidates(
     scorer: Scorer, matching: Matching, mask: Mask, threshold: ScoreThreshold
 ) -> NDArray[np.intp]:
-    """Return ascending ordinals of versions of a part that include the best ones.
+    """Return the matches of a part that may be among the best `threshold.limit` ones.
 
-    `mask`: the matches of the query in the part. Raises the threshold.
+    `mask`: the matches of the query in the part. The result contains ordinals relative to the
+    part's first version, ascending. Also increases the threshold.
     """
     matches = np.flatnonzero(mask)
     if len(matches) * SPARSE_RATIO <= matching.count:
@@ -200,7 +209,11 @@ def candidates(
 
 
 def _group_maxima(scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return the positive ones of the groups' largest scores; groups are strided, for speed."""
+    """Return the largest score of each group, if it is positive.
+
+    The versions of a group are not adjacent: a strided maximum is faster. Up to
+    `_GROUP_SIZE` - 1 versions at the end are in no group.
+    """
     groups = len(scores) // _GROUP_SIZE
     strided = scores[: groups * _GROUP_SIZE].reshape(_GROUP_SIZE, groups)
     best: NDArray[np.float32] = strided.max(axis=0)

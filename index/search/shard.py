@@ -5,11 +5,11 @@ of a time T. A shard stores only the versions of its own documents; its `Statist
 those of documents in other shards.
 
 The versions of a shard have *ordinals* 0, 1, 2, ... in label order. The state as of T is therefore
-a prefix of each posting list, without the versions replaced before T: reads need no copies, and
-later writes do not change data that was read. Adjacent versions form a *part*
-(`index.postings.segment_reader`), in memory or in a file. Versions replaced before every retained T
-may be dropped, which lowers the ordinals of later versions. Invariant: an answer as of an applied
-and retained T never changes.
+a prefix of each posting list, without the versions replaced or deleted before T: reads need no
+copies, and later writes do not change data that was read. Adjacent versions form a *part*
+(`index.postings.segment_reader`), in memory or in a file. A merge may drop versions that were
+replaced or deleted before every retained T; this lowers the ordinals of later versions. Invariant:
+an answer as of an applied and retained T never changes.
 """
 
 from __future__ import annotations
@@ -63,8 +63,9 @@ class ShardAnswer(Struct, frozen=True):
 class Shard:
     """One shard of one collection.
 
-    `weights`: weight of each text field; `has`: returns whether the shard contains the document
-    with an id; `budget`: cost limit of a query in this shard.
+    `tail`: empty segment for the first versions; `weights`: weight of each text field; `has`:
+    returns whether documents with an id belong to this shard; `budget`: cost limit of a query in
+    this shard.
     """
 
     def __init__(
@@ -182,7 +183,7 @@ class Shard:
         scoring: Collection[Scoring],
         pause: Callable[[], None],
     ) -> Iterator[tuple[Matching, Mask]]:
-        """Yield the matches of a query as of a time, per part that has any.
+        """Yield the matches of a query as of a time, for each part that may have any.
 
         `scoring`: leaves whose frequencies will be requested. Raises QueryTooCostly.
         """
@@ -205,7 +206,7 @@ class Shard:
         return ordinal
 
     def _ordinal(self, number: int) -> int:
-        """Return the ordinal of the version with a number, or NO_VERSION."""
+        """Return the ordinal of the version with a number; NO_VERSION if it was dropped."""
         at = bisect_left(self._numbers, number)
         return at if at < len(self._numbers) and self._numbers[at] == number else NO_VERSION
 
@@ -266,7 +267,8 @@ class Shard:
         """Replace adjacent parts by one part with the same versions, or with some of them.
 
         `keep_mask`: per version of `parts`, whether `part` contains it; None: all. The shard drops
-        the other versions. Precondition: no retained read can see these (`readable_mask`).
+        the other versions. Precondition: no read as of a retained T can see them
+        (`readable_mask`).
         """
         if keep_mask is not None and not keep_mask.all():
             self._drop(parts, keep_mask)
@@ -278,8 +280,8 @@ class Shard:
         first, end = parts[0].first, parts[0].first + len(keep_mask)
         numbers = np.array(self._numbers[first:end])
         is_last = ~keep_mask & np.isin(numbers, np.array(self._previous), invert=True)
-        # A dropped version without a later one belongs to a deleted document. Only the ids of such
-        # versions are read, as only these can be in `_last`.
+        # If a dropped version has no later one, its document was deleted. Only these versions can
+        # be in `_last`, so only their ids are read.
         rows = np.flatnonzero(is_last).tolist()
         dropped = zip([self.id(first + row) for row in rows], numbers[rows].tolist(), strict=True)
         for id, number in dropped:
@@ -326,8 +328,9 @@ def _rank_part(
     after: SortPosition | None,
     sort: Sort | None,
 ) -> list[Ranked]:
-    """Return the first `threshold.limit` matches of a part after a position; raise the threshold.
+    """Return the first `threshold.limit` matches of a part after a position.
 
+    A search by score without `after` also increases the threshold.
     `mask`: the matches of the query in the part.
     """
     part, limit = matching.part, threshold.limit

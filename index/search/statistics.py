@@ -1,13 +1,14 @@
 """Statistics of a collection as of each retained time: the inputs of BM25, exact over all shards.
 
-Input: every version of the collection, in label order, also of documents in other shards. Output:
-as of a time T, per text field, the number of documents that have the field, its total length in
-these, and the document frequency of a word. Invariant: statistics as of T count exactly the
-versions that are current as of T; later versions do not change them.
+Input: every version of the collection, in label order, including versions of documents in other
+shards. Output: as of a time T, per text field, the number of documents that have the field, the
+total length of the field in these documents, and the document frequency of a word. Invariant:
+statistics as of T count exactly the versions that are current as of T; later versions do not change
+them.
 
 Counting the words of a version takes as long as the rest of indexing the version. It is therefore
-deferred until `count_deferred`. Each lookup scans the uncounted texts, so there are at most
-`UNCOUNTED_MAX`.
+deferred until the next call of `count_deferred`. Each lookup scans the uncounted texts; if there
+are more than `UNCOUNTED_MAX`, `apply` counts them at once.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class History:
     >>> [count.before(time) for time in (10, 11, 21)]
     [0, 1, 2]
 
-    Invariant: `before(time)` does not change if numbers are added at `time` or later, or if sums
-    before `time` or an earlier time are forgotten.
+    Invariant: `before(T)` stays the same after `add` with a time >= T, and after `forget_before`
+    with a time <= T.
     """
 
     __slots__ = ("_sums", "_times")
@@ -56,7 +57,10 @@ class History:
         """Sum before the first time, then the sum after each time of `_times`."""
 
     def add(self, time: int, number: int) -> None:
-        """Add a number to the sum after `time`. Precondition: no later time was added."""
+        """Add a number to the sum as of all times after `time`.
+
+        Precondition: `add` was not called with a later time.
+        """
         times, sums = self._times, self._sums
         if times and times[-1] == time:
             sums[-1] += number
@@ -69,7 +73,7 @@ class History:
         return self._sums[bisect_left(self._times, time)]
 
     def forget_before(self, since: int) -> None:
-        """Forget the sums that only reads as of earlier times need."""
+        """Forget the sums that only reads as of times before `since` need."""
         forgotten = bisect_left(self._times, since)
         del self._times[:forgotten], self._sums[:forgotten]
 
@@ -98,7 +102,7 @@ class History:
 
     @property
     def last_time(self) -> int:
-        """Time of the last addition; -1 if it is not retained."""
+        """Time of the last addition; -1 if there is none, or if it was forgotten."""
         return self._times[-1] if self._times else -1
 
     @property
@@ -125,7 +129,10 @@ class Counts:
         """Number of words added since histories were last removed."""
 
     def add(self, time: int, words: Sequence[str], number: int) -> None:
-        """Add a number to the count of each word. Precondition: no later time was added."""
+        """Add a number to the count of each word as of all times after `time`.
+
+        Precondition: `add` was not called with a later time.
+        """
         constant, changing = self._constant, self._changing
         for word in words:
             history = changing.pop(word, None)
@@ -136,7 +143,7 @@ class Counts:
             if not len(history._times) % TRIM_INTERVAL:  # a word that changes often
                 history.forget_before(self._since)
         self._added += len(words)
-        if self._added >= SWEEP_INTERVAL:  # finding the first entries takes some 10 µs
+        if self._added >= SWEEP_INTERVAL:  # rarely: finding the first entries takes some 10 µs
             self._drop_histories(2 * self._added)
             self._added = 0
 
@@ -180,7 +187,10 @@ class Counts:
         return counts
 
     def _drop_histories(self, checked_max: int) -> None:
-        """Drop histories without changes at retained times, among the `checked_max` oldest ones."""
+        """Drop the histories whose last change is before all retained times.
+
+        Checks only the `checked_max` least recently changed histories.
+        """
         changing, since = self._changing, self._since
         words = islice(changing, checked_max)
         for word in list(takewhile(lambda word: changing[word].last_time < since, words)):
@@ -197,7 +207,7 @@ def _joined(arrays: Iterable[array[int]]) -> array[int]:
 
 
 UNCOUNTED_MAX = 8
-"""Largest number of texts whose words are not counted yet: the texts of a few versions."""
+"""Maximum number of texts whose words are not counted yet: the texts of a few versions."""
 
 
 class FieldStatistics(Struct, frozen=True):

@@ -6,7 +6,7 @@ that of `index.search.matching` in a shard with only this version.
 The *anchors* of a query are words or keywords, preferably few and rare, such that every version
 that matches the query contains at least one of them. An `And` has the anchors of one part, an `Or`
 the anchors of all parts. A query without anchors, such as `-tea` or `te*`, is evaluated for every
-version. Anchors affect the cost of a version, never which queries match it.
+version. Anchors affect how many queries are evaluated for a version, never which of them match it.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class VersionContents:
     @cached_property
     def _version(self) -> DocumentVersion:
         version = self._read()
-        assert version is not None, "a version whose words are known exists"
+        assert version is not None, "the version exists, since its words are known"
         return version
 
     @cached_property

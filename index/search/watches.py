@@ -2,20 +2,21 @@
 
 Input: writes that put or remove watches, and versions, all in label order. Output: events. A
 version causes an "entered" event of a watch if it matches the query and the document's previous
-version does not, and a "left" event in the opposite case. A version that matches like the previous
-one causes no event, even if its contents differ.
+version does not, and a "left" event in the opposite case. A deletion matches nothing. If both
+versions match, or neither does, there is no event, even if their contents differ.
 
-A query applies to versions after the label of its watch; the previous version is matched against
-the same query. Putting a watch causes no events for documents that already match; a search as of
-the label of the watch finds these. Putting a watch again replaces its query for later versions;
-existing events stay. The events of a removed watch also stay while they are retained. A query that
-cannot be parsed matches nothing; the gateway rejects such queries.
+A query applies to versions after the label of its watch. The document's previous version is matched
+against the same query, even if it is older than the watch. Putting a watch causes no events for
+documents that already match; a search as of the label of the watch finds these. Putting a watch
+again replaces its query for later versions; existing events stay. The events of a removed watch
+also stay, until `forget_before` drops them. The gateway rejects a query that cannot be parsed; if
+the index gets one, it matches nothing.
 
 Invariant: the events depend only on the input, however often the index was saved and loaded.
 
-*Anchors* of a query are words or keywords of which each matching version contains at least one
-(`version_matching`). So a version is matched only against the watches with an anchor in it, and
-against those without anchors (None).
+The *anchors* of a query are words or keywords; each version that matches the query contains at
+least one of them (`version_matching`). So the index evaluates, for a version, only the watches with
+an anchor in it and the watches without anchors.
 
 An event is stored as a 64-bit number: versions with events are numbered consecutively, and an event
 is twice the number of its version, plus 1 for "entered".
@@ -44,7 +45,7 @@ from driftline.index.search.version_matching import (
 
 Change = Literal["entered", "left"]
 CHANGES: tuple[Change, Change] = "left", "entered"
-"""The change of an event; the lowest bit of the encoded event is the index."""
+"""The lowest bit of an encoded event is the index of its change in this tuple."""
 
 
 class Event(NamedTuple):
@@ -91,7 +92,7 @@ class EventVersions:
         return count
 
     def retained(self, events: array[int] | None) -> array[int]:
-        """Return those of a watch's encoded events that are retained. `events`: None if none."""
+        """Return the retained ones of a watch's encoded events; `events`: None if it has none."""
         if events is None:
             return array("q")
         return events[bisect_left(events, 2 * self.first) :]
@@ -113,14 +114,15 @@ REMOVED = -1
 """`WatchEntry.time` of a removed watch."""
 
 SWEEP_MIN = 10_000
-"""Memory of forgotten events is freed only if there are more than this many."""
+"""Forgotten events are freed once there are more than this many, and more than retained ones."""
 
 
 class WatchEntry:
     """A watch; `time`: label time of the write that put it; `query`: text of its query.
 
-    A removed watch with events has the query None and the time `REMOVED`. `events`: encoded events,
-    including forgotten ones whose memory is not freed yet.
+    A removed watch with events has the query None and the time `REMOVED`. `anchors`: None if the
+    query has none, so that it is evaluated for every version. `events`: encoded events, including
+    forgotten ones whose memory is not freed yet.
     """
 
     __slots__ = ("anchors", "events", "id", "query", "time", "tree")
@@ -228,7 +230,10 @@ class WatchIndex:
     def _add_events(
         self, time: int, id: str, entered: list[WatchEntry], left: list[WatchEntry]
     ) -> None:
-        """Add the events of a version; `entered`, `left`: the watches."""
+        """Add the events of a version.
+
+        `entered`, `left`: the watches whose results the document entered or left.
+        """
         count = len(entered) + len(left)
         if not count:
             return
@@ -248,7 +253,7 @@ class WatchIndex:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Free the memory of forgotten events."""
+        """Free the memory of forgotten events, and of removed watches without other events."""
         self._stale_count = 0
         for watch in list(self._watches.values()):
             watch.events = self._event_versions.retained(watch.events) or None
@@ -325,7 +330,7 @@ class WatchIndex:
                 self._set_query(watch, time, query)
 
     def _set_query(self, watch: WatchEntry, time: int, query: str) -> None:
-        """Set the query of a watch without one."""
+        """Set the query of a watch that has none, and index the watch by its anchors."""
         watch.time, watch.query = time, query
         try:
             watch.tree = parse(query, self._collection).root
@@ -341,7 +346,7 @@ class WatchIndex:
             of_field.setdefault(text, {})[watch] = None
 
     def _clear_query(self, watch: WatchEntry) -> None:
-        """Remove the query of a watch, if it has one."""
+        """Remove the query of a watch, if it has one, and the index entries of its anchors."""
         if watch.query is None:
             return
         self._unanchored.pop(watch, None)

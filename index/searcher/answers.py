@@ -1,6 +1,6 @@
 """Answers of one shard to questions about a collection, as of a time T.
 
-`WatchQuestion` and `WatchesQuestion` are answered with the current watches, whatever T is.
+Exception: `WatchQuestion` and `WatchesQuestion` read the current watches, whatever T is.
 
 The gateway combines the answers of all shards: it merges hits by `index.search.ranking.sort_key`,
 and adds up totals and facets.
@@ -48,19 +48,19 @@ BYTES_MAX = 8 << 20
 """Largest total size of the documents in one answer, in bytes."""
 
 SNIPPET_BYTES_MAX = 2_000_000
-"""Once documents of this total size have been analysed, further hits of an answer have no snippets.
+"""Total size of documents, in bytes, after which the further hits of an answer have no snippets.
 
-A document counts as at most READ_MAX bytes. The analysis takes some tenths of a second.
+A document counts as at most READ_MAX bytes. Analysing this total takes some tenths of a second.
 """
 
 KEYWORDS_MAX = 10_000
-"""Largest number of distinct keywords of a facet; a shard sends the counts of all of them."""
+"""Largest number of distinct keywords of a facet, as a shard sends the counts of all of them."""
 
 
 class QuestionContext(NamedTuple):
     """A question, the collection that it is about, and the time T to read.
 
-    Precondition: outputs below `time` are applied, and their history is retained.
+    Precondition: all outputs below `time` are applied, and reads as of `time` are retained.
     """
 
     question: AnyQuestion
@@ -193,7 +193,7 @@ def _search(context: QuestionContext, question: SearchQuestion) -> FoundHits:
 def _hits(
     context: QuestionContext, matches: Iterable[Ranked], question: SearchQuestion, query: Query
 ) -> Iterator[FoundHit]:
-    """Yield hits, with snippets if requested. Raises ApiError if their total size is too large."""
+    """Yield hits, with snippets if requested. Raises ApiError if their documents are too large."""
     size = analysed = 0
     for number, match in enumerate(matches):
         context.pause()
@@ -226,7 +226,7 @@ def _field(
 ) -> ValueField:
     """Return the field of `fields` that has this name. Raises ApiError.
 
-    `purpose`, `parameter`: purpose and HTTP parameter of the field, for the error.
+    For the error: `purpose`: what the field is for; `parameter`: the HTTP parameter that names it.
     """
     by_name = {each.name: each for each in fields}
     field = by_name.get(name)

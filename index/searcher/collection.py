@@ -43,14 +43,14 @@ _FILE = re.compile(r"\.?(?P<name>(?P<number>\d{8,})\.segment)(?:\.\d+)?", re.ASC
 
 
 MERGE_RATIO = 2
-"""Merge a segment with all later ones unless it is more than this many times as large as these
-together.
+"""Merge a segment with all later ones if it is at most this many times as large as their total.
 
-A query takes a quarter of a millisecond per segment, however small the segment is.
+Merging bounds the number of segments: each one adds a quarter of a millisecond to a query, however
+small it is.
 """
 
 SMALL_MERGE_RATIO = 8
-"""`MERGE_RATIO` of a small segment, whose merge takes some seconds at most."""
+"""Replaces `MERGE_RATIO` for a small segment, whose merge takes some seconds at most."""
 
 SMALL_SIZE_MAX = 4_000_000
 """Largest size of a small segment, in postings and versions."""
@@ -63,9 +63,10 @@ WASTE_DIVISOR = 3
 
 
 class CollectionIndex:
-    """One collection of a searcher; `has`: returns whether the shard contains a document's id.
+    """One collection of a searcher.
 
-    `budget`: cost limit of a query (`index.search.matching`).
+    `has`: returns whether documents with an id belong to the searcher's shard; `budget`: cost limit
+    of a query (`index.search.matching`).
     """
 
     def __init__(
@@ -104,7 +105,7 @@ class CollectionIndex:
 
     @property
     def file_names(self) -> list[str]:
-        """Names of all segment files, including the file that `save` is to write."""
+        """Names of all segment files, including the one that the current checkpoint writes."""
         names = [segment.path.name for segment in self.segments]
         return [*names, self._sealed_name] if self._sealed else names
 
@@ -232,10 +233,10 @@ class CollectionIndex:
 
 
 def first_to_merge(sizes: Sequence[int]) -> int:
-    """Return the number of the first segment to merge with all later ones; `len(sizes)` if none.
+    """Return the index of the first segment to merge with all later ones; `len(sizes)` if none.
 
-    `sizes`: postings and versions of each segment. The number of segments grows with the logarithm
-    of the total size, and so does the number of times that a version is copied.
+    `sizes`: number of postings and versions of each segment. The number of segments grows with the
+    logarithm of the total size, and so does the number of times that a version is copied.
     """
     for first in range(len(sizes) - 1):
         ratio = SMALL_MERGE_RATIO if sizes[first] <= SMALL_SIZE_MAX else MERGE_RATIO
@@ -287,6 +288,6 @@ class SegmentFiles:
 
 
 def quarantine(path: Path) -> None:
-    """Rename a damaged file, so that no checkpoint that names it can be loaded."""
+    """Rename a damaged file, so that a checkpoint that names it cannot be loaded."""
     with suppress(OSError):
         path.rename(path.with_suffix(".damaged"))

@@ -45,7 +45,7 @@ def _tag(name: str) -> str:
 class IndexQuestion(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="what", tag=_tag
 ):
-    """A question about a collection; `at`: T of the read; None: newest T of the searcher."""
+    """A question about a collection; `at`: the T to read; None: the newest T of the searcher."""
 
     collection: str
     at: int | None = None
@@ -63,7 +63,7 @@ class SearchQuestion(IndexQuestion, frozen=True, kw_only=True):
 
     `start_after`: score, label time and sort value of the hit after which the answer starts;
     `facets`: names of keyword fields to count; `snippets`: whether to add snippets to hits;
-    `omits_stored`: whether to omit the stored documents, whose reading takes the most time.
+    `omits_stored`: whether to omit the stored documents; reading them takes most of the time.
     """
 
     q: str
@@ -127,9 +127,9 @@ AnyQuestion = (
 
 
 class FoundHit(Struct, frozen=True):
-    """A hit; `time`: label time of the version; `value`: sort value; `stored`: document as JSON.
+    """A hit; `time`: label time of the version; `value`: sort value, None without a sort.
 
-    `snippets`: by field name.
+    `stored`: the document as JSON, empty if the question omits it; `snippets`: by field name.
     """
 
     id: str
@@ -148,7 +148,7 @@ class FoundHit(Struct, frozen=True):
 class FoundHits(Struct, frozen=True):
     """Hits of one shard, or merged hits of all shards; `total`: number of matches.
 
-    `facets`: field -> value -> number of matches with the value.
+    `facets`: field name -> keyword -> number of matches with the keyword.
     """
 
     total: int
@@ -170,7 +170,7 @@ class StoredDocument(Struct, frozen=True):
 
 
 class FoundEvents(Struct, frozen=True):
-    """Events of a watch, complete below the time `upto`, at which the next read has to start."""
+    """All events of a watch from `since` on and below `upto`; the next read starts at `upto`."""
 
     events: list[WatchEvent]
     upto: int

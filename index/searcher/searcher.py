@@ -63,9 +63,9 @@ class Searcher:
 
     `budget`: cost limit of a query (`index.search.matching`). `time`: the outputs below it are
     applied; `since`: the oldest retained T, the first that can be read. `damage`: the first damage
-    found in a segment, "" if there is none. After damage the view must be rebuilt: it rejects
-    requests for watch events and requests that read damaged pages. The damaged file is renamed, so
-    no checkpoint that names this file can be loaded.
+    found in a segment, "" if there is none. A damaged view must be rebuilt: until then it rejects
+    requests for watch events and requests that read damaged pages, and saves no checkpoint. It
+    renames the damaged file, so that a checkpoint that names this file cannot be loaded.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class Searcher:
         self._merging: tuple[str, Sequence[Segment]] | None = None
         """Name of the file that a merge writes, and the segments to merge; None: no merge."""
         self._is_merge_paused = False
-        """Whether no merge may start before the next checkpoint, as the last one failed."""
+        """Whether merges wait for the next checkpoint, because the last merge failed."""
 
     def apply(self, time: int, items: Sequence[Item]) -> None:
         """Apply the outputs with label times in [`self.time`, `time`), in label order."""
@@ -167,7 +167,10 @@ class Searcher:
             raise ApiError("unavailable", f"{error}: retry after the rebuild") from None
 
     def forget_before(self, since: int) -> None:
-        """Drop the history before `since`, at most that before `self.time`; reject reads of it."""
+        """Drop the history before `since`, and reject later reads of it.
+
+        A `since` larger than `self.time` has the effect of `self.time`.
+        """
         self.since = max(self.since, min(since, self.time))
         for index in self._collections.values():
             index.forget_before(self.since)
@@ -230,7 +233,7 @@ class Searcher:
         self._files.sweep(self._checkpoint_files)
 
     def _files_in_use(self) -> frozenset[str]:
-        """Return the names of all files in use, or that `save` or a merge writes."""
+        """Return the names of the files in use, and of those that `save` or a merge is writing."""
         names = {name for index in self._collections.values() for name in index.file_names}
         return frozenset(names | {self._merging[0]} if self._merging else names)
 
@@ -315,7 +318,7 @@ class Searcher:
 
 
 def _answer_or_verify(context: QuestionContext, segments: Iterable[Segment]) -> Answer:
-    """Answer a question; after an unexpected error, verify all segments.
+    """Answer a question; after an unexpected error, verify all segments to find damage.
 
     Raises ApiError, DamagedSegment.
     """
