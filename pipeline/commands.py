@@ -1,4 +1,4 @@
-"""The commands `driftline spark ...`; `--help` does not start Spark."""
+"""The `driftline spark` commands. `--help` neither imports nor starts Spark."""
 
 from __future__ import annotations
 
@@ -51,9 +51,10 @@ class Sessions:
 
     @contextmanager
     def start(self, name: str, *, mostly_python: bool = False) -> Iterator[SparkSession]:
-        """Start a session that shows its progress. `mostly_python`: the JVM only moves rows.
+        """Start a session, and show its progress until the end of the context.
 
-        Raises Unavailable if Spark does not start.
+        `mostly_python`: the work is done in Python, and the JVM only moves rows. Raises Unavailable
+        if Spark does not start.
         """
         from driftline.pipeline.session import FRUGAL_CONF, session, show_progress
 
@@ -62,7 +63,9 @@ class Sessions:
             yield spark
 
 
-def _conf(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+def _parse_conf(
+    ctx: click.Context, param: click.Parameter, values: tuple[str, ...]
+) -> dict[str, str]:
     settings = {}
     for setting in values:
         name, equals, value = setting.partition("=")
@@ -80,7 +83,7 @@ def on_spark(command: Callable[..., R]) -> Callable[..., R]:
         "--conf",
         multiple=True,
         metavar="NAME=VALUE",
-        callback=_conf,
+        callback=_parse_conf,
         help="A setting of Spark, such as spark.driver.memory=8g. Any number of times.",
     )
     @wraps(command)
@@ -110,9 +113,10 @@ INPUTS = (
 @inputs_option(INPUTS)
 @output_option("Directory for the outputs, one JSON object a line.")
 @click.option("--until", type=click.IntRange(0), metavar="N",
-              help="Only records before number N (a record's time).")  # fmt: skip
+              help="Process only records with a time below N. In a file, a record's time is its "
+              "number.")  # fmt: skip
 @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
-              help="Start with the state of a savepoint, at its time.")  # fmt: skip
+              help="Start at the time of a savepoint, with its state.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR",
               help="Write the state at the end as a savepoint, for `run --from-snapshot`.",
               )  # fmt: skip
@@ -180,7 +184,8 @@ def run(
 @click.option("--to-snapshot", "end", type=click.Path(path_type=Path), metavar="DIR",
               help="Audit up to the time of a savepoint, and compare its state.")  # fmt: skip
 @click.option("--until", type=click.IntRange(0), metavar="N",
-              help="Audit only outputs of records before number N (a record's time).")  # fmt: skip
+              help="Audit only outputs of records with a time below N. In a file, a record's time "
+              "is its number.")  # fmt: skip
 @partitions_option
 @on_error_option()
 @reading_options()
@@ -199,7 +204,7 @@ def audit(
     shape: Shape,
     json_file: Path | None,
 ) -> None:
-    """Recompute the outputs of FLOW and compare the delivered ones with them.
+    """Recompute the outputs of FLOW, and compare the delivered outputs with them.
 
     Exit status 0: the outputs are exactly right; 1: there are differences; 2: the audit could not
     run.
@@ -241,7 +246,8 @@ def audit(
 
 @click.command()
 @click.option("--input", "name", required=True, metavar="FILE",
-              help="A dump (.xml, .bz2, also multistream), or another file that `run` reads.",
+              help="A MediaWiki dump (.xml, .bz2 or multistream .bz2), or any other file that "
+              "`driftline run` reads.",
               )  # fmt: skip
 @output_option("Directory for the documents, and for dead-letters.")
 @click.option("--format", "form", default="parquet", show_default=True,
@@ -261,7 +267,7 @@ def corpus(
     """Convert a dump to a corpus of documents.
 
     A document is {id, title, text}, as Parquet or JSON lines. Pages that cannot be read go to
-    DIR/dead-letters. As JSON lines, DIR/documents-*.jsonl are inputs for `driftline run`.
+    DIR/dead-letters. With --format jsonl, `driftline run` can read DIR/documents-*.jsonl.
     """
     source = open_files([name], shape, "Spark")
     with sessions.start("corpus") as session:
@@ -293,11 +299,12 @@ def latency(
     plot: Path | None,
     json_file: Path | None,
 ) -> None:
-    """Compute latency percentiles of `bench latency --raw`.
+    """Compute latency percentiles from the records of `driftline bench latency`.
 
-    RECORDS are files and directories of `driftline bench latency --raw`. There is a row per policy,
-    snapshot interval and kind of ends (durable or in memory); the JSON has histograms and time
-    lines, too. The picture shows the distributions, and percentiles over time.
+    RECORDS are files that `driftline bench latency --raw` has written, or directories of them. The
+    table has a row for each policy, snapshot interval and durability of inputs and outputs; the
+    JSON has histograms and time lines, too. The picture shows the distributions, and percentiles
+    over time.
     """
     with sessions.start("latency") as session:
         from driftline.pipeline.latency import analyse, read_records

@@ -1,16 +1,18 @@
-"""A corpus: the documents of a dump, cleaned, as Parquet or JSON lines.
+"""A corpus: the documents of a dump, as Parquet or JSON lines.
 
     count the records of each split -> read each split, number its documents, write them
 
-Each task writes one file per split. Read in the order of their names, the files hold the documents
-in the order of the source, each once. The driver gets only counts. Records that cannot be read are
-set aside, as in a run with dead letters.
+There is one file per split. Read in the order of their names, the files hold the documents in the
+order of the source, each once. The driver gets only counts. Records that cannot be read are set
+aside, as in a run with dead letters. If the input breaks off, the corpus ends there, and the last
+bad record states the reason.
 
     documents-spark-00000.parquet           columns time, id, title, text
     documents-spark-00000.jsonl             or {"id": "12#1", "title": "Cat: Food", "text": ...}
     dead-letters/input-0-spark-00000.jsonl  {"record": 7, "file": ..., "reason": ..., "value": ...}
 
-The time of a document is its number in the source, which also counts bad records. A task holds one
+The time of a document is its number in the source, which also counts bad records. If the source
+splits wiki pages into sections, each section is a document, without wiki markup. A task holds one
 page and one row group of Parquet in memory.
 """
 
@@ -94,7 +96,8 @@ class WriteSplit(Struct, frozen=True):
     """The name of the source, for errors."""
     splits: Sequence[Split]
     firsts: Sequence[tuple[int, int]]
-    """(row, time) of each split's first record, up to a split in which the input breaks off."""
+    """(row, time) of each split's first record; the last split is the one in which the input breaks
+    off, if it does."""
     output: Path
     form: str
 

@@ -1,16 +1,17 @@
 """Latency of long runs, from the raw records that `driftline bench latency --raw` writes.
 
 The analysis has percentiles, a histogram with logarithmic buckets, and percentiles over time, for
-each policy, snapshot interval and kind of ends. The ends of a run are its inputs and outputs: all
-durable, or all in memory. The records may exceed memory, as Spark computes the results.
+each series: a policy, a snapshot interval and the durability of the run's *ends*. These are its
+inputs and outputs, either all durable or all in memory. The records may exceed memory, as Spark
+computes the results.
 
 Percentiles are exact to a microsecond, and defined as in the bench: the p-th percentile is the
 smallest latency that p per cent of the documents do not exceed (nearest rank). Rounded to
 microseconds, latencies have so few different values that Spark can count each value.
 
-A document of the warm-up counts only if it is lost or duplicated. Runs of the same policy, interval
-and ends are pooled, while the table of the bench has medians of runs. The time of a document is its
-due time, relative to the start of its run.
+Latencies of the warm-up do not count, but its lost and duplicated outputs do. Runs of the same
+series are pooled, while the table of the bench shows the median of the runs. The time of a document
+is the time at which it was due, in seconds since the start of its run.
 """
 
 from __future__ import annotations
@@ -69,10 +70,11 @@ SEND_DELAY_P99 = "send_delay_p99_ms"
 """The JSON field of the 99th percentile of the producer's send delay."""
 
 LATENCY_COLUMN = "ms"
-"""The column with the latency in ms, rounded to microseconds; null in the warm-up."""
+"""The column with the latency in ms, rounded to microseconds. It is null in the warm-up, and for
+documents with lost outputs or without outputs."""
 
 SEND_DELAY_COLUMN = "send_delay"
-"""The column with the producer's send delay in ms, rounded likewise; null in the warm-up."""
+"""The column with the producer's send delay in ms, rounded to microseconds; null in the warm-up."""
 
 LATENCY_MIN_MS = 0.001
 """The histogram counts smaller latencies as this one."""
@@ -87,7 +89,7 @@ STYLES = ("-", "--", ":", "-.")
 """Line styles of the snapshot intervals."""
 
 SHARES = {1.0: "0 %", 0.5: "50 %", 0.1: "90 %", 0.01: "99 %", 0.001: "99.9 %", 0.0001: "99.99 %"}
-"""Share of documents above a latency -> label of its tick: the share that does not exceed it."""
+"""Share of documents that exceed a latency -> tick label: the share that does not exceed it."""
 
 
 class Summary(Struct, frozen=True):
@@ -98,10 +100,11 @@ class Summary(Struct, frozen=True):
     percentiles: dict[str, float]
     """Name in PERCENTILES -> latency in ms; empty without documents."""
     lost: int
-    """Number of lost documents, with the warm-up; likewise `duplicated`."""
+    """Number of lost outputs, with those of the warm-up."""
     duplicated: int
+    """Number of outputs that arrived again, with those of the warm-up."""
     send_delay_p99_ms: float | None = None
-    """Send delay of the producer; None if the records lack it."""
+    """99th percentile of the delay between due time and sending; None if the records lack it."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
@@ -115,7 +118,7 @@ class Summary(Struct, frozen=True):
 
 
 class Series(Struct, frozen=True):
-    """The documents of one policy with one snapshot interval and one kind of ends."""
+    """The figures of one policy with one snapshot interval and one durability of the ends."""
 
     policy: str
     snapshot_interval_ms: int | None
@@ -147,7 +150,7 @@ SeriesByKey = dict[Key, Series]
 
 
 class Analysis(Struct, frozen=True):
-    """One series per policy, interval and kind of ends; `bucket_s`: length of a time bucket."""
+    """The result: the number of records, the length of a time bucket in seconds, and all series."""
 
     records: int
     bucket_s: float
@@ -220,9 +223,9 @@ def _files(path: Path) -> list[Path]:
 def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
     """Compute percentiles, time lines and histograms of records.
 
-    `bucket_s`: length of the buckets of the time lines, in seconds; None: a power of ten, for at
-    most TIME_BUCKETS_MAX buckets. Raises Unavailable without records, or for lines that are not
-    records.
+    `bucket_s`: length of the buckets of the time lines, in seconds; None: the smallest power of ten
+    that gives at most TIME_BUCKETS_MAX buckets. Raises Unavailable if there are no records, or for
+    a line that is not a record.
     """
     from pyspark.sql import functions as f
 
@@ -250,7 +253,7 @@ def analyse(records: DataFrame, bucket_s: float | None = None) -> Analysis:
 def _check_records(records: DataFrame) -> tuple[int, float]:
     """Return the number of records and the length of the longest run in seconds.
 
-    Raises Unavailable without records, or for lines that are not records.
+    Raises Unavailable if there are no records, or for a line that is not a record.
     """
     from pyspark.sql import functions as f
 
@@ -272,7 +275,7 @@ def _check_records(records: DataFrame) -> tuple[int, float]:
 
 
 def _summarise(measured: DataFrame, bucket: Column) -> Iterator[tuple[Key, int, Summary]]:
-    """Yield (key, bucket, summary), sorted by kind of ends, interval, policy and bucket."""
+    """Yield (key, bucket, summary), sorted by durability, interval, policy and bucket."""
     from pyspark.sql import functions as f
 
     ranks = ", ".join(map(str, PERCENTILES.values()))
@@ -322,26 +325,27 @@ def _lower_bound_ms(bucket: int) -> float:
 
 
 def draw_latency(analysis: Analysis, path: Path) -> None:
-    """Draw the distribution of latencies, and percentiles over time, for each kind of ends.
+    """Draw the distribution of latencies, and percentiles over time.
 
-    The colour shows the policy, and the line style the snapshot interval.
+    Series with durable ends and those in memory have panels of their own. The colour shows the
+    policy, and the line style the snapshot interval.
     """
-    kinds_of_ends = sorted({series.durable for series in analysis.series})
-    figure = new_figure(2.2 + 6.2 * len(kinds_of_ends), 8.4)
-    grid = figure.subplots(2, len(kinds_of_ends), sharex="row", sharey="row", squeeze=False)
+    durabilities = sorted({series.durable for series in analysis.series})
+    figure = new_figure(2.2 + 6.2 * len(durabilities), 8.4)
+    grid = figure.subplots(2, len(durabilities), sharex="row", sharey="row", squeeze=False)
     all_intervals = {series.snapshot_interval_ms for series in analysis.series}
     intervals = sorted(each for each in all_intervals if each is not None)
     for series in analysis.series:
-        share_panel, time_panel = grid[:, kinds_of_ends.index(series.durable)]
+        share_panel, time_panel = grid[:, durabilities.index(series.durable)]
         style = "-"
         if series.snapshot_interval_ms is not None:
             style = STYLES[intervals.index(series.snapshot_interval_ms) % len(STYLES)]
         _draw_shares(share_panel, series, style)
-        _draw_time(time_panel, series, style)
-    for durable, (share_panel, time_panel) in zip(kinds_of_ends, grid.T, strict=True):
+        _draw_percentiles(time_panel, series, style)
+    for durable, (share_panel, time_panel) in zip(durabilities, grid.T, strict=True):
         share_panel.set_title(f"inputs and outputs {'durable' if durable else 'in memory'}")
-        _dress_shares(share_panel)
-        _dress_time(time_panel, analysis.bucket_s)
+        _format_share_panel(share_panel)
+        _format_time_panel(time_panel, analysis.bucket_s)
     first_panel = grid[0][0]
     first_panel.set_ylim(*reversed(first_panel.get_ylim()))  # largest latencies at the top
     first_panel.set_ylabel("documents with at most this latency")
@@ -357,7 +361,7 @@ def draw_latency(analysis: Analysis, path: Path) -> None:
     save(figure, path)
 
 
-def _dress_shares(panel: Axes) -> None:
+def _format_share_panel(panel: Axes) -> None:
     plain_log_scale(panel, horizontal=True)
     panel.set_yscale("log")
     panel.set_yticks(list(SHARES), list(SHARES.values()))
@@ -366,7 +370,7 @@ def _dress_shares(panel: Axes) -> None:
     style_curves(panel)
 
 
-def _dress_time(panel: Axes, bucket_s: float) -> None:
+def _format_time_panel(panel: Axes, bucket_s: float) -> None:
     plain_log_scale(panel)
     panel.set_xlabel(f"seconds since the start of the run, in steps of {bucket_s:g}")
     style_curves(panel)
@@ -393,7 +397,7 @@ def _draw_shares(panel: Axes, series: Series, style: str) -> None:
     )
 
 
-def _draw_time(panel: Axes, series: Series, style: str) -> None:
+def _draw_percentiles(panel: Axes, series: Series, style: str) -> None:
     buckets = [(start, each.percentiles) for start, each in series.timeline if each.documents]
     for name, width in (("p50_ms", 1.8), ("p99_ms", 0.7)):
         panel.plot(

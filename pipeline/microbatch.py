@@ -2,12 +2,13 @@
 
 Spark reads a log of records, runs the functions of a flow over the records since the last batch,
 and delivers the outputs batch by batch. It accepts flows with the operators of the inverted index:
-one source, a flat_map, a scan with one MapState, a sink. Nodes run the same functions.
+one source, a flat_map, a scan with one MapState, a sink. Driftline's nodes run the same functions.
 
-Why it is exactly-once: the offsets of a batch are durable before the batch starts, and Spark
-repeats an uncommitted batch on the state before it. A batch is one partition and keeps the order of
-the log within each key, so it produces the same outputs again, with the same batch number. The
-receiver of the outputs stores the last number, and drops batches whose number is not larger.
+Why it is exactly-once: the offsets of a batch are durable before the batch starts. Spark repeats an
+uncommitted batch with the state that the previous batch left. A batch is one partition and keeps
+the order of the log within each key, so it produces the same outputs again, with the same batch
+number. The receiver of the outputs stores the number of its last batch, and drops batches whose
+number is not larger.
 
 Choices, and the measurements behind them:
 
@@ -15,16 +16,16 @@ Choices, and the measurements behind them:
   position in the file, found in a millisecond, and any range can be read again. A reader in the
   driver (`SimpleDataSourceStreamReader`) costs the same. So does the file source with a file per
   document, but Spark lists its growing directory for each batch. A socket cannot be read again.
-- **State**: `transformWithState` with rows. The pandas variant makes a frame per key: ten documents
+- **State**: `transformWithState` with rows. Its pandas variant makes a frame per key: ten documents
   took 1.3 s instead of 0.7. The query groups by `GROUPS` hash buckets of keys instead of by key.
   For Spark a group is an Arrow batch and a round trip, so 50 documents take 1.26 s of CPU instead
   of 1.73. Spark's MapState has no length, so the length is a second state.
 - **Sink**: foreachBatch, which Spark's documentation recommends for deduplicated outputs.
-- **Checkpoints**: the default file manager starts some 50 processes a batch (`readlink`, `chmod`).
-  Progress is not tracked asynchronously: Spark rejects it for this sink, and a repeated batch might
-  then have other offsets.
-- **JVM**: in the first minute a batch took 345 ms of CPU with the fast compiler, 500 with the
-  optimising one.
+- **Checkpoints**: a file manager other than the default, which starts some 50 processes a batch
+  (`readlink`, `chmod`). No asynchronous progress tracking: Spark rejects it for this sink, and a
+  repeated batch might then have other offsets.
+- **JVM**: the fast compiler (C1) only. In the first minute a batch took 345 ms of CPU with it, and
+  500 with the optimising compiler (C2).
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ if TYPE_CHECKING:
 
 
 def binary(*names: str) -> StructType:
-    """Return a schema with columns of packed values."""
+    """Return a schema with columns of packed (msgpack) values."""
     return StructType([StructField(name, BinaryType()) for name in names])
 
 
@@ -78,7 +79,7 @@ BATCH_RECORDS = 100
 
 
 class RecordLog(DataSource):
-    """Append-only file of packed values."""
+    """Spark data source: an append-only file of packed values."""
 
     @classmethod
     def name(cls) -> str:
@@ -93,7 +94,7 @@ class RecordLog(DataSource):
 
 @dataclass(frozen=True)
 class ByteRange(InputPartition):
-    """A range of bytes of the log, with whole records."""
+    """A range of bytes of the log that contains whole records."""
 
     start: int
     end: int
@@ -157,7 +158,7 @@ FLAT_MAP_SCHEMA = StructType([*long("group"), *binary("key", "element")])
 
 
 def operators_of(flow: Flow) -> tuple[FlatMapRows, KeyedScan]:
-    """Return the two operators of a flow. Raises FlowError for a flow with other operators."""
+    """Return the flat_map and the scan of a flow. Raises FlowError if it has other operators."""
     if [type(vertex.operator) for vertex in flow.vertices] != [SourceOperator, FlatMap, Scan, Sink]:
         raise FlowError(
             f"flow {flow.name!r} is {', '.join(vertex.kind for vertex in flow.vertices)}: "
@@ -174,7 +175,10 @@ def operators_of(flow: Flow) -> tuple[FlatMapRows, KeyedScan]:
 
 @dataclass(frozen=True)
 class FlatMapRows:
-    """Task that runs a flat_map. Output: rows (hash bucket of the key, key, packed output)."""
+    """Task that runs a flat_map.
+
+    Input: rows (packed record). Output: rows (hash bucket of the key, packed key, packed output).
+    """
 
     function: Function
     key: Function
@@ -283,7 +287,7 @@ _STORE = f"{_STREAMING}.stateStore"
 _EXECUTION = "org.apache.spark.sql.execution.streaming"
 
 CONF = {
-    **FRUGAL_CONF,  # a run is too short for the optimising compiler to pay
+    **FRUGAL_CONF,  # a run is too short for the optimising compiler to pay off
     f"{_STREAMING}.checkpoint.fileChecksum.enabled": "false",
     f"{_STREAMING}.checkpointFileManagerClass": (
         f"{_EXECUTION}.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -310,7 +314,8 @@ def start(
     """Start a query that runs a flow over the records of a log of concatenated packed values.
 
     `checkpoint`: the directory of Spark's checkpoints; a query resumes from them. `deliver`: takes
-    the outputs. Raises FlowError for a flow with other operators than those of the inverted index.
+    the outputs of each batch. Raises FlowError for a flow with operators that this module does not
+    accept.
     """
     flat_map, scan = operators_of(flow)
 

@@ -61,14 +61,14 @@ class LmdbShare(Struct, frozen=True):
     def lines(self, flow: Flow) -> Iterator[Line]:
         from driftline.connectors.sinks.lmdb import read_environment
 
-        # The audit compares an output that JSON cannot hold as a dead letter.
+        # The audit also expects a dead letter for an output that JSON cannot hold.
         lines = JsonLines(flow, dead_letters=True)
         for item, line in map(lines.encode_item, read_environment(Path(self.file))):
             yield item.sink, item.label, line
 
 
 def shares_of(directories: Sequence[Path], flow: Flow, count: int) -> list[OutputShare]:
-    """Return the shares of the outputs in directories, at most `count` of each file.
+    """Return the shares of the outputs in directories, at most `count` for each file of JSON lines.
 
     The shares of a file follow each other, in its order. Raises Unavailable for a directory that is
     missing or holds no outputs, StateMismatch for files that are not outputs of the flow.
@@ -76,11 +76,11 @@ def shares_of(directories: Sequence[Path], flow: Flow, count: int) -> list[Outpu
     shares: list[OutputShare] = []
     for directory in directories:
         if not directory.is_dir():
-            raise Unavailable(f"{directory} is not a directory of outputs: give that of a run")
+            raise Unavailable(f"{directory} is not a directory: give the output directory of a run")
         directory_shares: list[OutputShare] = [*_json_lines_shares(directory, flow, count)]
         directory_shares += [LmdbShare(str(path)) for path in sorted(directory.glob("barrier-*"))]
-        is_of_run = (directory / ".driftline").is_dir()  # a run may have no outputs yet
-        if not directory_shares and not is_of_run:
+        belongs_to_run = (directory / ".driftline").is_dir()  # a run may have no outputs yet
+        if not directory_shares and not belongs_to_run:
             raise Unavailable(f"{directory} holds no outputs: neither JSON lines nor LMDB")
         shares += directory_shares
     return shares

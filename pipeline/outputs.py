@@ -76,9 +76,9 @@ def write_commit_record(
 ) -> None:
     """Write the commit record of a batch run; a later run in the directory begins at time `end`.
 
-    `outputs`: their number, without dead letters; `failures`: number of dead letters; `savepoint`:
-    the directory with the state as of `end`. The record is the last file that a run writes, so
-    outputs without a record are those of an interrupted run. Raises Unavailable.
+    `outputs`: number of outputs, without dead letters; `failures`: number of dead letters;
+    `savepoint`: the directory with the state as of `end`, or None. The record is the last file that
+    a run writes, so outputs without a record are those of an interrupted run. Raises Unavailable.
     """
     with translate_os_errors("output", directory):
         files = []
@@ -100,8 +100,8 @@ class WriteLines(Struct, frozen=True):
 
     Input: rows of results (see `pipeline.tasks`) in the order of (to, time).
     Output: rows (WRITTEN, task, number of outputs, sink), (SET_ASIDE or READ, task, number of
-    records, front), (LAST, task, largest time, front), and (EVENT_TIME, task, time, front), where
-    the last two columns are as in the input. Raises PayloadError for an output that JSON cannot
+    records, front), (LAST, task, largest time, front), and (EVENT_TIME, task, time, front), with
+    `time` and `front` of the input row. Raises PayloadError for an output that JSON cannot
     represent, without `dead_letters`.
     """
 
@@ -164,7 +164,7 @@ def sort_items(rows: Iterator[Row]) -> list[Item]:
 class Drafts:
     """The files of a task, under temporary names until all of them are complete.
 
-    A context manager: its end renames the files; if the body raises, it removes them instead.
+    A context manager: at its end it renames the files, or removes them if the body has raised.
     """
 
     def __init__(self, directory: Path) -> None:

@@ -3,13 +3,13 @@
     read and label -> chain of the source -> [shuffle -> keyed chains of a stage]* -> write
 
 The tasks form one pipeline without branches: a task forwards the rows that are meant for later
-tasks. So nothing is computed twice, and the driver gets only counts. Partitions are ranges of key
-groups; Spark sorts the rows of each by port, time and front, and spills to disk if necessary. The
-state of a partition's key groups has to fit into a task's memory; more partitions make it smaller.
+tasks. So nothing is computed twice, and the driver gets only counts. A partition is a range of key
+groups. Spark sorts its rows by port, time and front, and spills to disk if necessary. The state of
+a partition's key groups has to fit into a task's memory; more partitions make it smaller.
 
 Why the outputs are the same: the results of keyed operators depend only on their elements and on
-the total order, and both are the same (the paper "Delivery, consistency, and determinism",
-section V).
+the total order, and these are the same as on nodes (the paper "Delivery, consistency, and
+determinism", section V).
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class BatchCounts(Struct, frozen=True):
     Attributes:
         records: Number of records read, without bad records.
         bad_records: Number of records that could not be read.
-        outputs: Number of outputs per sink; that of "dead-letters" counts failures.
+        outputs: Name of a sink -> number of its outputs; "dead-letters" -> number of dead letters.
     """
 
     records: int
@@ -110,9 +110,10 @@ def run(
         output: Directory for the outputs; it must not hold any yet.
         partitions: Number of ranges of key groups; the state of one has to fit into a task's
             memory.
-        dead_letters: Whether bad records, and elements whose function raises, are set aside.
-        since: Records with a smaller time are left out.
-        until: Records with this time or a later one are left out.
+        dead_letters: Whether to set aside bad records, elements whose function raises, and outputs
+            that JSON cannot hold.
+        since: Skip records with a smaller time.
+        until: Skip records with this time or a larger one.
         start: The savepoint with the state of all records before `since`.
         save: Directory for a savepoint of the state of all records before `until`.
 
@@ -120,8 +121,8 @@ def run(
         The numbers of records read and of outputs written.
 
     Raises:
-        InputError: For a record that cannot be read, without `dead_letters`; for an input that
-            breaks off.
+        InputError: For a record that cannot be read, without `dead_letters`; in any case, for an
+            input that breaks off.
         FunctionFailed: For a function that raises, without `dead_letters`.
         PayloadError: For an output that JSON cannot hold, without `dead_letters`.
         FlowError: For a flow that Spark cannot run, or inputs that do not fit the flow.
@@ -153,8 +154,8 @@ def run(
             for row in totals
             if row["to"] == EVENT_TIME
         }
-        by_front = [event_time for _, event_time in sorted(event_times.items())]
-        write_manifest(save, flow, end, event_times=by_front)
+        in_front_order = [event_time for _, event_time in sorted(event_times.items())]
+        write_manifest(save, flow, end, event_times=in_front_order)
     names = JsonLines(flow).names
     counts = BatchCounts(
         sum(row["sum"] for row in totals if row["to"] == READ),
@@ -167,9 +168,10 @@ def run(
 
 
 def prepare_settings(settings: TaskSettings) -> TaskSettings:
-    """Return settings that can be sent to tasks: validated, with a possible number of partitions.
+    """Validate settings and return them, with at most as many partitions as key groups.
 
-    Raises FlowError for a flow that cannot run, StateMismatch for savepoints of another flow.
+    Also prepares the flow's functions for pickling. Raises FlowError for a flow that cannot run,
+    StateMismatch for savepoints of another flow.
     """
     settings.flow.validate()
     for vertex in settings.flow.loops:
@@ -185,7 +187,7 @@ def prepare_settings(settings: TaskSettings) -> TaskSettings:
 
 
 def outputs_of(settings: TaskSettings, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
-    """Return the results of a flow, in no order: rows whose `to` is a kind of result."""
+    """Return the unsorted results of a flow: rows with a kind of result in `to`."""
     settings.flow.check_inputs(inputs)
     rows = _read(settings, spark, 0, inputs[0])
     for front, source in enumerate(inputs[1:], 1):
@@ -202,7 +204,7 @@ def outputs_of(settings: TaskSettings, spark: SparkSession, inputs: Sequence[Sou
 
 
 def _first_rows(settings: TaskSettings, spark: SparkSession, port: int) -> DataFrame:
-    """Return the BEGIN rows of a port, one for each partition."""
+    """Return the first rows of a port, with time BEGIN: one for each partition."""
     from pyspark.sql import functions as f
 
     return spark.range(0, settings.partitions, 1, 1).select(
@@ -224,7 +226,7 @@ def _read(settings: TaskSettings, spark: SparkSession, front: int, source: Sourc
 def count_splits(spark: SparkSession, splits: Sequence[Split]) -> list[SplitCount]:
     """Count the rows and documents of each split in a Spark job.
 
-    A single split is not counted: the counts only number the records of later splits.
+    A single split is not counted, because counts serve only to number the records of later splits.
     """
     if len(splits) == 1:
         return [SplitCount(0, 0)]
@@ -247,7 +249,7 @@ def count_splits(spark: SparkSession, splits: Sequence[Split]) -> list[SplitCoun
 
 
 def register_flow_modules() -> None:
-    """Pickle functions and classes of flow files by value, as workers cannot import the files."""
+    """Make PySpark pickle the code of flow files by value, as workers cannot import the files."""
     from pyspark import cloudpickle
 
     for name, module in list(sys.modules.items()):

@@ -1,6 +1,7 @@
-"""Spark sessions with defaults for one machine and a quiet start, and the search for Java.
+"""Spark sessions with defaults for one machine, and the search for Java.
 
-The JVM writes its messages to a file; the error of a failed start shows the end of that file.
+The JVM writes its messages to a file instead of the terminal; if the start fails, the error shows
+the end of that file.
 Without PySpark or a suitable Java, the error says what to install. A terminal shows a progress bar
 for each active stage.
 
@@ -38,8 +39,9 @@ JAVA = (17, 21)
 """The versions of Java that Spark 4 supports, the oldest first."""
 
 FRUGAL_JVM_OPTIONS = "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"
-"""JVM options for sessions that work in Python: the JVM then competes less for the cores, with the
-fast compiler and one collector thread. In a job of half a minute this halves its CPU time."""
+"""JVM options for sessions that work in Python: the fast compiler (C1) only, and one thread for
+garbage collection, so the JVM leaves the cores to Python. They halve the JVM's CPU time in a job of
+half a minute."""
 
 PROGRESS_BAR_UPDATE_S = 0.3
 """Seconds between two updates of the progress bars."""
@@ -61,14 +63,17 @@ FRUGAL_CONF = {"spark.driver.extraJavaOptions": " ".join(FRUGAL_JVM_OPTIONS)}
 """Settings for sessions that work in Python, where the JVM only moves rows."""
 
 PATHS_VARIABLE = "DRIFTLINE_SPARK_PATHS"
-"""The environment variable with folders at the end of the workers' module search path."""
+"""The environment variable with the folders that workers append to their module search path."""
 
 LOG_SHOWN = 2000
-"""Characters of the JVM's log that an error shows."""
+"""Maximum number of characters of the JVM's log that an error shows."""
 
 
 def find_java(program: str) -> str:
-    """Return the path of Java. `program`: what needs it, for the error. Raises Unavailable."""
+    """Return the path of a suitable Java. Raises Unavailable if there is none.
+
+    `program`: the program that needs Java, for the error.
+    """
     home = os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     wanted = (
@@ -195,22 +200,24 @@ def show_progress(spark: SparkSession, console: Console, name: str) -> Iterator[
 
 def _watch(spark: SparkSession, shown_bars: Progress, name: str, stop: Event) -> None:
     tracker = spark.sparkContext.statusTracker()
-    tasks: dict[int, TaskID] = {}
+    bars_by_stage: dict[int, TaskID] = {}
     while not stop.wait(PROGRESS_BAR_UPDATE_S):
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
             if info is None:
                 continue
-            if stage not in tasks:
-                tasks[stage] = shown_bars.add_task(f"{name}, stage {stage}", total=info.numTasks)
-            shown_bars.update(tasks[stage], completed=info.numCompletedTasks)
+            if stage not in bars_by_stage:
+                title = f"{name}, stage {stage}"
+                bars_by_stage[stage] = shown_bars.add_task(title, total=info.numTasks)
+            shown_bars.update(bars_by_stage[stage], completed=info.numCompletedTasks)
 
 
 def _run_daemon() -> None:
-    """Run Spark's daemon with the driver's search path appended to its own.
+    """Run PySpark's daemon with the driver's module search path appended to its own.
 
-    Spark puts an archive of PySpark's sources first. The daemon moves it behind an installed
-    PySpark, which is compiled: this saves a second for the daemon and another for each worker.
+    Spark puts a zip archive of PySpark's sources first in the path. The daemon moves it to the end
+    of its own path, so that an installed PySpark, whose bytecode is cached, comes first. This saves
+    a second for the daemon and another for each worker.
     """
     sys.path.sort(key=lambda path: path.endswith(".zip") and "spark" in path)
     sys.path += [

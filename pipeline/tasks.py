@@ -6,19 +6,21 @@ input record instead of one per element. A keyed task gets its rows in the order
 front). The columns of a row hold:
 
 to          partition   time                 front                  payload
-a port      receiver's  that of the root     that of the root       labels, values (`to_payload`)
+a port      receiver's  the root's           the root's             labels, values (`to_payload`)
 a port      receiver's  first in payload     -1 - front             ((time, event time), ...)
 a port      receiver's  BEGIN                0                      b"": the port's first row
-OUTPUT      sender's/0  that of the outputs  0                      outputs, a blob as in bundles
-SET_ASIDE   0           that of the record   front                  line of the unreadable record
+OUTPUT      sender's/0  the outputs'         0                      outputs, a blob as in bundles
+SET_ASIDE   0           the record's         front                  line of the unreadable record
 READ        0           number of records    front                  b""
-LAST        0           last record or mark  front                  b""
+LAST        0           the last record's    front                  b""
 STATE       0           key group            number of the vertex   ((), expected, found, key)
 EVENT_TIME  0           largest event time   3 * front + `Status`   b""
 
-STATE stands for a key with a wrong state. Rows that do not go to a port are results: they pass
-through all later tasks, up to the task that writes or compares them. The driver raises the errors
-of tasks again, with their types.
+"the root's" is the root's time or front, and so on. The sender of an OUTPUT is the partition of a
+keyed task; 0: a task that reads an input. LAST has the time of the last record that a split has
+read, or of the mark at the end of the source (`ReadTask`). STATE stands for a key with a wrong
+state. Rows that do not go to a port are results: later tasks forward them, up to the task that
+writes or compares them. The driver raises the errors of tasks again, with their types.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ Task = Callable[[Batches], Batches]
 SCHEMA = "to int, partition int, time long, front int, payload binary"
 
 OUTPUT, SET_ASIDE, READ, LAST, STATE, EVENT_TIME = -1, -2, -3, -4, -5, -6
+"""Kinds of results, in the column `to`."""
 
 Row = tuple[int, int, int, int, bytes]
 """(port or kind of result, partition, time, front, payload)"""
@@ -66,7 +69,7 @@ _ARROW = pa.schema(
 
 BATCH_BYTES = 2**22
 ROW_BYTES = 2**12
-"""The assumed size of a row besides its payload; it limits a batch to 1024 rows."""
+"""The assumed size of a row without its payload; it limits a batch to 1024 rows."""
 
 _RAISED_ERROR = re.compile(
     r"^(?:[\w.]+\.)?(\w+): (.*?)(?=\n\n|\n\tat |\n *During handling|\Z)", re.M | re.S
@@ -74,7 +77,7 @@ _RAISED_ERROR = re.compile(
 
 
 def map_partitions(rows: DataFrame, task: Task, schema: str) -> DataFrame:
-    """Return the output of a task for every partition; `schema`: that of the output."""
+    """Run a task on each partition of the rows; return its output, which has this schema."""
 
     def work(batches: Batches) -> Batches:  # Spark requires a plain function
         return task(batches)
@@ -83,7 +86,7 @@ def map_partitions(rows: DataFrame, task: Task, schema: str) -> DataFrame:
 
 
 def numbers(spark: SparkSession, count: int) -> DataFrame:
-    """Return the numbers below `count`, each in its own partition and so its own task."""
+    """Return the numbers below `count` as rows, each in a partition, and so a task, of its own."""
     return spark.range(0, count, 1, max(1, count))
 
 
@@ -132,7 +135,7 @@ def to_payload(labels: list[Label], values: Values) -> bytes:
 
 
 def from_payload(payload: bytes) -> tuple[list[Label], Values]:
-    """Decode the result of `to_payload`; the values have the types that they have on nodes."""
+    """Decode the result of `to_payload`. The values have the same types as on nodes."""
     columns = unpack(payload)
     assert isinstance(columns, tuple)
     labels, values = map(decode_rows, columns)
@@ -172,7 +175,7 @@ def group_by_root_and_partition(
 
 @contextmanager
 def reraise_task_errors() -> Iterator[None]:
-    """Turn Spark's errors into the DriftlineError that a task raised, or else into Unavailable."""
+    """Replace an error of Spark by the DriftlineError that a task raised, else by Unavailable."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

@@ -9,7 +9,7 @@ from driftline.engine.texts import format_time
 
 
 class RetentionExceeded(DriftlineError):
-    """Rejection of a read as of a time, or from a time on, that is no longer retained.
+    """Rejection of a read whose time, or start time, is no longer retained.
 
     Args:
         text: The error message.

@@ -38,16 +38,18 @@ class Backend(Protocol):
 
     @property
     def oldest(self) -> int:
-        """A time before which outputs cannot be read; later ones may be gone, too. 0: unknown."""
+        """A lower bound of the oldest time whose outputs can still be read; 0 if unknown."""
 
     def view_time(self, view: str) -> int:
-        """Return the view's T: all shards have applied all outputs below T. T never decreases.
+        """Return the view's T: every shard has applied all outputs below it.
 
-        A read as of this T does not wait.
+        It never decreases. A read as of this T does not wait.
         """
 
     async def write(self, record: object, *, bulk: bool = False) -> int:
-        """Pass a record to the flow's source. `bulk`: part of a bulk, so single ones overtake it.
+        """Pass a record to the flow's source.
+
+        `bulk`: whether the record is part of a bulk, so that single records may overtake it.
 
         Returns:
             The label time of the record, once the record is durable; its outputs follow later.
@@ -55,8 +57,8 @@ class Backend(Protocol):
         Raises:
             ApiError: "busy" (the queue of single records is full: retry later), "full" (the disk is
                 full), "unavailable" (the record cannot be stored now for another reason, or was not
-                stored in time), "invalid" (the record cannot be encoded, or is too large). After
-                "full" or "unavailable" the record may be stored nevertheless.
+                stored in time), "invalid" (the record cannot be encoded, or is too large). A record
+                rejected as "full" or "unavailable" may be stored nevertheless.
         """
 
     async def wait_for_outputs(
@@ -79,12 +81,13 @@ class Backend(Protocol):
         """Return the answers of the shards of a view, in the order of shards.
 
         A shard answers once its T is at least `after` and, if given, `question["at"]`: all outputs
-        with smaller label times are applied. Shards that answer "absent" are left out if another
-        shard answers. `client`: a name; each shard shares its time fairly between clients.
+        with smaller label times are applied. The result omits shards that answer "absent", if
+        another shard has an answer. `client`: the client's name; each shard divides its processing
+        time fairly between clients.
 
-        Raises the ApiError of the view: "absent" if all shards raise it; "unavailable" if a shard
-        does not reach that T within `timeout_s`, or its process does not answer. Cancelling the
-        task cancels the question.
+        Raises the ApiError of a shard: "absent" only if all shards raise it; "unavailable" also if
+        a shard does not reach the required T within `timeout_s`, or its process does not answer.
+        Cancelling the task cancels the question.
         """
 
     def spans(self, since: int) -> AsyncGenerator[Span, None]:
@@ -95,4 +98,4 @@ class Backend(Protocol):
         """
 
     def figures(self) -> Mapping[str, Mapping[str, float]]:
-        """Return the figures of each part (a view's shard, the journal, ...), by part and name."""
+        """Return metrics: name of a part (a view's shard, the journal, ...) -> name -> value."""

@@ -4,8 +4,9 @@ The gateway runs in the same process and needs no protocol: it submits lists of 
 callback reports the label time of each record once the record is durable, or why it was rejected.
 Records of the gateway queue here while the source is full. Records of producers and of the gateway
 are taken alternately, so that producers alone cannot fill the source. Single records and records of
-bulks have separate queues, also served alternately: a single record waits for at most one record of
-a bulk. While the log cannot store records, as on a full disk, all queued records are rejected.
+bulks have separate queues, also served alternately: at most one record of a bulk is taken before
+each single record. While the log cannot store records, as on a full disk, the intake rejects all
+queued records.
 
 Input: `submit`. Output: the outcome of each record, in lists. Invariant: a record whose label time
 was reported is in the log; a rejected record may be in the log, too.
@@ -30,10 +31,11 @@ GATEWAY = "driftline-gateway"
 """The producer id of the gateway's records, reserved for it."""
 
 SINGLE_RECORDS_MAX = 20_000
-"""Limit of queued single records of the gateway; records of bulks do not count."""
+"""Maximum number of single records of the gateway in the queue; bulks have no limit here."""
 
 _DISK_FULL = tuple(map(strerror, (ENOSPC, EDQUOT)))
-"""Texts that the reason of an obstacle contains if the disk or a quota is full."""
+"""Error texts of the operating system. If the disk or a quota is full, the reason of the obstacle
+contains one of them."""
 
 Token = TypeVar("Token")
 
@@ -42,7 +44,10 @@ Outcome = int | ApiError
 
 
 class ServiceIntake(IntakeSocket, Generic[Token]):
-    """The intake; `report`: called with the outcomes, each with the token from `submit`."""
+    """The intake of a service.
+
+    `report`: called with the outcomes of records, each with the token passed to `submit`.
+    """
 
     needs_producers = False  # the gateway also provides records
 
@@ -65,7 +70,10 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
         self._outcomes: list[tuple[Token, Outcome]] = []
 
     def submit(self, records: Sequence[tuple[Token, object]], *, bulk: bool = False) -> None:
-        """Queue records, each with a token that identifies its outcome. `bulk`: part of a bulk."""
+        """Queue records, each with a token that identifies its outcome.
+
+        `bulk`: whether the records are part of a bulk.
+        """
         refusal = self._refusal()
         if refusal is None and not bulk and len(self._single) + len(records) > SINGLE_RECORDS_MAX:
             text = f"{SINGLE_RECORDS_MAX} records wait to be stored: send the record again later"
@@ -76,12 +84,12 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
             self._outcomes += [(token, refusal) for token, _ in records]
 
     def turn(self) -> bool:
-        self.take_waiting()  # producers first, so that the gateway's records do not fill the source
+        self.take_waiting()  # producers first, so that the gateway alone cannot fill the source
         while (self._single or self._bulk) and self.has_room():
             self._take_one()
         more = super().turn()
         if self.obstacles:
-            self._refuse_waiting()
+            self._reject_waiting()
         if self._outcomes:
             self._report(self._outcomes)
             self._outcomes = []
@@ -96,7 +104,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
 
     def _take_next(self) -> None:
         super()._take_next()
-        if self._single or self._bulk:  # alternate, so that producers do not fill the source
+        if self._single or self._bulk:  # alternate, so that producers alone cannot fill the source
             self._take_one()
 
     def _handle(
@@ -129,7 +137,7 @@ class ServiceIntake(IntakeSocket, Generic[Token]):
                 (token, ApiError("unavailable", f"the input rejects the record: {receipt.value}"))
             )
 
-    def _refuse_waiting(self) -> None:
+    def _reject_waiting(self) -> None:
         """Reject all queued records, and accepted ones that are not durable yet."""
         refusal = self._refusal()
         assert refusal is not None

@@ -1,4 +1,4 @@
-"""Monitors of a gateway: recent delays, and a detector of a journal T that does not advance."""
+"""Monitors of a gateway: a window of recent delays, and a detector of a stalled journal."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ WINDOW_S = 10.0
 """Length of a `LatencyWindow` in seconds."""
 
 DELAYS_MAX = 2_000
-"""Maximum number of delays in a window; the newest ones count."""
+"""Maximum number of delays in a window; it keeps the newest ones."""
 
 
 class LatencyWindow:
@@ -32,7 +32,7 @@ class LatencyWindow:
         self._samples.append((now, seconds))
 
     def figures(self, now: float) -> dict[str, float]:
-        """Return the median and the 99th percentile; {} without recent delays."""
+        """Return the median and the 99th percentile by name; {} if there are no recent delays."""
         delays = sorted(seconds for at, seconds in self._samples if at >= now - WINDOW_S)
         if not delays:
             return {}
@@ -43,7 +43,7 @@ class LatencyWindow:
 
 
 class StallDetector:
-    """Detector of a stalled T of the journal: measures for how long records wait without progress.
+    """Detector of a stalled journal: measures for how long records wait while T does not advance.
 
     >>> detector = StallDetector()
     >>> detector.note_write(7, now=1.0)
@@ -64,7 +64,7 @@ class StallDetector:
         self._newest_record = -1
         """The largest label time of a record so far."""
         self._since = 0.0
-        """When records began to wait or T last advanced, whichever is later; seconds, monotonic."""
+        """When records began to wait, or T last advanced if that is later (seconds, monotonic)."""
 
     def note_write(self, time: int, now: float) -> None:
         """Note that a record with this label time is durable."""

@@ -1,10 +1,10 @@
 """The HTTP server of a service: uvicorn with the backend, in the event loop of the caller.
 
-Limits protect against slow, idle and too many clients: a connection must send the head of its next
-request in time, each address may open a limited number of connections, and while
-`CONNECTIONS_MAX` connections are open, requests are rejected. `serve.http.content` limits bodies. A
-response may take any time while its client reads; a client that stops reading is disconnected after
-`WRITE_TIMEOUT_S`.
+Limits protect the server against slow, idle and too many clients. A connection must send the head
+of its next request (request line and headers) in time, and each client address may open a limited
+number of connections. While `CONNECTIONS_MAX` connections are open, the server rejects requests.
+`serve.http.content` limits bodies. A response may take any time while its client reads; a client
+that stops reading is disconnected after `WRITE_TIMEOUT_S`.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ CONNECTIONS_MAX = 4096
 """While this many connections are open, the server answers all requests with 503."""
 
 CONNECTIONS_PER_ADDRESS = 1024
-"""Limit of connections of one address; enough for a proxy, whose clients share its address."""
+"""Maximum number of connections per client address; enough for a proxy with many clients."""
 
 HEAD_TIMEOUT_S = 20.0
-"""Seconds within which the head of a request must arrive. They count from the opening of the
-connection, or from the first byte after a response."""
+"""Timeout in seconds for the head of a request. It starts when the connection opens, or at the
+first byte after a response."""
 
 KEEP_ALIVE_S = 60
-"""Idle time in seconds after a response, before the connection is closed."""
+"""Seconds after a response until an idle connection is closed."""
 
 WRITE_TIMEOUT_S = 60.0
 """Timeout in seconds of a client that does not read its response."""
@@ -117,7 +117,7 @@ def _check_certificate(address: ListenAddress) -> None:
 
 
 class HttpServer:
-    """The server; its constructor starts to serve in the running loop.
+    """The HTTP server of a service. The constructor makes it serve in the running event loop.
 
     `backend`, `app`: factories of the backend and of the application; `on_ready`: called once the
     backend has started.
@@ -137,7 +137,7 @@ class HttpServer:
         self._serving = asyncio.create_task(self._serve(listener))
 
     def stop(self) -> None:
-        """Reject new requests, and let running ones finish within `GRACE_S`."""
+        """Accept no more requests; end streams; let running requests finish within `GRACE_S`."""
         self._server.should_exit = True
         self._service.end()
 
@@ -237,7 +237,7 @@ class ConnectionLimiter:
         )
 
     def add(self, address: str) -> bool:
-        """Count a connection. If the address has too many, log it and return False."""
+        """Count a connection. Log it and return False if its address now has too many."""
         self._count[address] += 1
         if self._count[address] <= self._per_address:
             return True
@@ -260,19 +260,19 @@ class ConnectionLimiter:
 
     def log_due(self, now: float) -> None:
         """Write the log lines that are due."""
-        for lines in (self._timeouts, self._refused, self._full):
-            lines.log_if_due(now)
+        for rejections in (self._timeouts, self._refused, self._full):
+            rejections.log_if_due(now)
 
     def close(self) -> None:
         """Write the remaining log lines."""
-        for lines in (self._timeouts, self._refused, self._full):
-            lines.close()
+        for rejections in (self._timeouts, self._refused, self._full):
+            rejections.close()
 
 
 class BoundedProtocol(HttpToolsProtocol):
     """A connection with a timeout for the head of each request.
 
-    A head that arrives in one piece, as nearly all do, costs no timer.
+    After the first request, a head that arrives in one piece, as nearly all do, needs no timer.
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections = connections
         self._address = ""
         self._deadline: asyncio.TimerHandle | None = None
-        """Timer that closes the connection unless the head of a request completes."""
+        """Timer that closes the connection, unless the head of a request is complete by then."""
         self._in_head = False
         """Whether part of a head has arrived."""
 

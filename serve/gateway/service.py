@@ -35,14 +35,14 @@ DELAY_SAMPLES = 16
 """Maximum number of outputs per span whose delay is measured: the last ones of the span."""
 
 CATCH_UP_TIMEOUT_S = 20.0
-"""Longest wait in seconds at a start until the records of earlier sessions are processed. Meanwhile
-the service rejects reads, because clients could see T decrease."""
+"""Seconds for which a start waits at most until the records of earlier sessions are processed.
+Meanwhile the service rejects reads, because clients could see T decrease."""
 
 VIEW_POLL_S = 2.0
 """Interval in seconds at which the gateway asks the views for their figures."""
 
 BULK_TIMEOUT_S = 60.0
-"""Timeout in seconds for storing a record of a bulk, which may wait for records of other bulks."""
+"""Timeout in seconds for storing a record of a bulk, as it may wait for records of other bulks."""
 
 RECENT_MAX = 1_000
 RECENT_BYTES_MAX = 64 << 20
@@ -110,12 +110,13 @@ class ServiceBackend:
     async def start(self) -> None:
         """Follow the journal; return once reads may be served.
 
-        Waits for all views, then up to `CATCH_UP_TIMEOUT_S` for the records of earlier sessions.
+        Waits until all views answer, then at most `CATCH_UP_TIMEOUT_S` until the flow has processed
+        the records of earlier sessions, and finally until the views have reached T.
         """
         time = max([0, *await self._view_times()])
         self._time, self._recent = time, RecentOutputs(time)
         clients = chain.from_iterable(self._clients.values())
-        loops = self._follow(), self._log_dead_letters(), *map(self._refresh, clients)
+        loops = self._follow(), self._log_dead_letters(), *map(self._poll_figures, clients)
         self._tasks = [asyncio.create_task(each) for each in loops]
         await self._is_following.wait()
         try:
@@ -300,7 +301,7 @@ class ServiceBackend:
                 return {name: x for name, x in answer.items() if isinstance(x, int | float)}
             await asyncio.sleep(0.1)
 
-    async def _refresh(self, client: ViewClient) -> None:
+    async def _poll_figures(self, client: ViewClient) -> None:
         while True:
             self._view_figures[client.name] = await self._status(client)
             await asyncio.sleep(VIEW_POLL_S)
@@ -312,9 +313,10 @@ class ServiceBackend:
 
 
 class RecentOutputs:
-    """Buffer of the last outputs of a flow, for clients that read the outputs of a new record.
+    """Buffer of the last outputs of a flow, for clients that wait for the outputs of a new record.
 
-    `RECENT_MAX` and `RECENT_BYTES_MAX` bound the buffer. `since`: no outputs below it are added.
+    `RECENT_MAX` and `RECENT_BYTES_MAX` bound the buffer. `since`: the smallest time of an output
+    that may be added.
 
     >>> recent = RecentOutputs(5)
     >>> recent.add([Item((6, 0), 0, "a"), Item((6, 1), 0, "b"), Item((8, 0), 0, "c")])
@@ -356,7 +358,7 @@ def _size(value: object) -> int:
 async def _gather(
     pending: Sequence[Coroutine[None, None, Answer | ApiError]],
 ) -> list[Answer | ApiError]:
-    """Gather all answers; if one question raises, cancel the others."""
+    """Wait for the answers to all questions; if one question raises, cancel the others."""
     tasks = [asyncio.ensure_future(question) for question in pending]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""Subscriptions to the journal from an asyncio loop, with fair scheduling between them."""
+"""Subscriptions of an asyncio process to the journal, with fair scheduling between them."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ from driftline.serve.hosting.ipc import IpcClient
 from driftline.serve.journal import Span
 
 PIECE_ITEMS = 64
-"""Outputs per piece, about 2 ms of work. Outputs of one time stay in one piece."""
+"""Number of outputs per piece of a span, about 2 ms of work. One piece contains all outputs of a
+time, so it may be larger."""
 
 SMALL_MESSAGE_BYTES = 1 << 12
 """Messages up to this size are decoded without waiting for a turn."""
 
 
 class FairScheduler:
-    """Fair scheduler of one loop: requests hardly wait while many streams read long histories.
+    """Scheduler of the streams of one event loop, so that many streams hardly delay requests.
 
     A stream waits for a turn before each piece of its work. Each pass of the loop grants one turn,
-    in FIFO order. So per pass a request waits for one piece, however many streams run.
+    in FIFO order. So in each pass a request waits for at most one piece, however many streams run.
     """
 
     def __init__(self) -> None:
@@ -53,11 +54,12 @@ async def subscribe(
 ) -> AsyncGenerator[Span, None]:
     """Yield the spans of a journal from a time on, until `closing` is set.
 
-    `path`: the socket of the journal's feeds; `name`: of the follower, for its connections. A span
+    `path`: the socket of the journal's feeds; `name`: the prefix of the follower's name. A span
     with `since` == `time` is a heartbeat: the journal has no further outputs yet. Back-pressure: at
     most `window_bytes` bytes, plus one span, are in flight. The subscription survives restarts of
-    the journal's process. Subscriptions that share a `scheduler` yield small spans, and wait for a
-    turn before each. Raises RetentionExceeded; Unavailable if the journal cannot be read.
+    the journal's process. Subscriptions that share a `scheduler` split long spans, and wait for a
+    turn before each longer piece of work. Raises RetentionExceeded; Unavailable if the journal
+    cannot be read.
     """
     subscription = Subscription(
         f"{name}-{secrets.token_hex(4)}", secrets.token_hex(8), since, window_bytes

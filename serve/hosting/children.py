@@ -28,8 +28,7 @@ LONG_LIFE_S = 10.0
 """A child that ran for this many seconds is restarted without back-off."""
 
 FINISH_TIMEOUT_S = 10.0
-"""Timeout in seconds for the last checkpoints of views; without them the next start takes longer.
-"""
+"""Timeout in seconds for the last checkpoints of views."""
 
 SIGTERM_RETRY_S = 0.25
 """Interval in seconds at which SIGTERM is sent to the remaining views."""
@@ -39,7 +38,10 @@ _VIEW_MODULE = "driftline.serve.hosting.view_process"
 
 
 class Children(Supervisor):
-    """The journal and all views. Leaving the context kills them; no output is lost."""
+    """Supervisor of the processes of the journal and all views.
+
+    The end of its context kills them, which loses no output.
+    """
 
     def __init__(self, config: ServiceConfig) -> None:
         self.is_ending = False
@@ -59,7 +61,10 @@ class Children(Supervisor):
         super().stop(0.0)
 
     def finish(self) -> None:
-        """Let views write their last checkpoints, so that the next start is quick."""
+        """Stop the views after their last checkpoints, so that the next start is quick.
+
+        Waits for at most `FINISH_TIMEOUT_S`.
+        """
         running = [process for name, process in self._processes.items() if name != JOURNAL]
         deadline = monotonic() + FINISH_TIMEOUT_S
         while running and monotonic() < deadline:

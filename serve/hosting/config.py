@@ -21,16 +21,16 @@ JOURNAL = "journal"
 """The role of the journal's process; the role of any other process is the name of its view."""
 
 RESERVED_NAMES = (JOURNAL, "input", "node")
-"""Names that a view cannot have: its process or its directory would be another one's."""
+"""Names that a view cannot have: other processes, or their directories, have these names."""
 
 CHECKPOINT_S = 120.0
 """Largest interval in seconds between two checkpoints of a view that gets outputs. The fork for a
 checkpoint delays answers by about 10 ms."""
 
 CHECKPOINT_ITEMS = 5_000
-"""Number of outputs after which a view writes a checkpoint without waiting for `CHECKPOINT_S`. It
-grows during a bulk load (`ViewHost`). A restart applies the outputs since the last checkpoint
-again, at about 10,000 per second."""
+"""Number of outputs after which a view writes a checkpoint without waiting for `CHECKPOINT_S`.
+`ViewHost` increases the number during a bulk load. A restart applies the outputs since the last
+checkpoint again, at about 10,000 per second."""
 
 RETAIN_S = 600.0
 """Seconds for which views retain history, to answer as of an earlier T."""
@@ -78,7 +78,7 @@ class ServiceConfig(Struct, frozen=True):
     network: TransportConfig = LOCAL
     """The network of the journal's process; nodes may reach it from other hosts."""
     retained_bytes: int | None = None
-    """Size limit of the journal, which also retains what views need to restart; None: no limit."""
+    """Size limit of the journal; None: no limit. Data that views need to restart may exceed it."""
     retained_s: float = RETAIN_S
     """Seconds for which views retain history."""
     checkpoint_s: float = CHECKPOINT_S
@@ -88,11 +88,11 @@ class ServiceConfig(Struct, frozen=True):
     shard: int = 0
     lifeline: int = -1
     keep_alive: int = -1
-    """`lifeline`, `keep_alive`: file descriptors of pipes, -1 for none (see
+    """`lifeline`, `keep_alive`: file descriptors of pipes to the supervisor, -1 for none (see
     `deploy.runtime.supervision.lifeline`)."""
 
     def to_json(self) -> str:
-        """Return the command-line argument of a process."""
+        """Encode the configuration, as the command-line argument of its process."""
         return msgspec.json.encode(self).decode()
 
     @staticmethod

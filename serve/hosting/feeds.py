@@ -8,16 +8,16 @@ Invariants: the spans of a feed are contiguous from the requested time on. The b
 a follower exceed its window by one span at most. So a slow follower delays no other follower, and
 the journal stores only a read position for it.
 
-A feed is *live* while it has received every span: it gets each new span before the span is stored.
-A feed that is behind gets stored spans until it has caught up. Each span carries the durable time.
-If the durable time has grown since the last message to a live feed, the journal answers a follow
-message with the durable time. A live feed gets a heartbeat once a second. Messages are lost if one
-of the two processes dies. So a follower repeats its follow message, and a journal that does not
-know the session starts a new feed.
+A feed is *live* while the journal has sent it every span so far. Then it gets each new span before
+the span is stored. A feed that is behind gets stored spans until it has caught up. Each span
+carries the durable time. If the durable time has grown since the last message to a live feed, the
+journal answers a follow message with the durable time. A live feed gets a heartbeat once a second.
+Messages are lost if one of the two processes dies. So a follower repeats its follow message, and a
+journal that does not know the session starts a new feed.
 
-The bytes read in a turn are bounded: feeds that are behind are served round-robin. *Streams*, which
-have small windows, share a separate budget, so many streams do not slow down the barriers, the
-views and the gateway.
+A turn reads a limited number of bytes, and serves the feeds that are behind round-robin. *Streams*
+are feeds of HTTP clients, with small windows. They share a separate budget, so that many streams do
+not slow down the barriers, the views and the gateway.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from driftline.serve.errors import RetentionExceeded
 from driftline.serve.journal import Span
 
 WINDOW_BYTES = 1 << 24
-"""Window of a view or a gateway: bytes in flight; one span may exceed it."""
+"""Window of a view or the gateway: maximum bytes in flight; one span may exceed it."""
 
 STREAM_BYTES = 1 << 17
 """Window of a stream: smaller, since there may be many streams; one span may exceed it."""
@@ -41,30 +41,29 @@ FOLLOW_EVERY_S = 0.25
 """Interval in seconds at which a follower sends a follow message."""
 
 FOLLOWER_TIMEOUT_S = 5.0
-"""Seconds of silence after which the feed of a follower is dropped. The next follow message starts
-a new feed."""
+"""The journal drops the feed of a follower that is silent for this many seconds. The next follow
+message starts a new feed."""
 
 HEARTBEAT_EVERY_S = 1.0
 """Heartbeat interval of a live feed in seconds."""
 
 TURN_BYTES = 1 << 17
-"""Bytes that a turn reads for all feeds that are not streams, about 10 ms; one span may exceed it.
-"""
+"""Bytes that a turn reads for all feeds except streams (about 10 ms); one span may exceed it."""
 
 TURN_STREAM_BYTES = 1 << 16
 """Bytes that a turn reads for all streams; one span may exceed it."""
 
 STEP_BYTES = 1 << 10
-"""Smallest number of bytes that a read step is counted as, even if it yields no span."""
+"""Minimum cost of a read step, in bytes of the budget of a turn, even if it yields no span."""
 
 RETAINS_NOTHING = -1
 """The `restart_time` of a follower that needs no part of the journal retained."""
 
-_FOLLOW, _CREDIT, _SPAN, _DURABLE, _TRUNCATED = range(5)
+_FOLLOW, _CREDIT, _SPAN, _DURABLE, _ENDED = range(5)
 
 
 class _Feed:
-    """A follower, and its read position."""
+    """The feed of one follower: its read position and its credit."""
 
     def __init__(self, session: str, time: int, window_bytes: int) -> None:
         self.session = session
@@ -159,9 +158,9 @@ class Feeds:
         self._feeds.pop(route, None)
 
     def turn(self, now: float) -> bool:
-        """Send heartbeats, read for feeds that are behind, and drop feeds that have ended.
+        """Send heartbeats, and read for feeds that are behind; drop failed and silent feeds.
 
-        Returns whether a feed that is behind has credit left.
+        Returns whether a feed that is behind has credit left, so that another turn is due.
         """
         for route, feed in list(self._feeds.items()):
             if now - feed.heard_at > FOLLOWER_TIMEOUT_S or feed.has_failed:
@@ -176,7 +175,7 @@ class Feeds:
         return more
 
     def _read_due(self, due: Sequence[tuple[bytes, _Feed]], budget_bytes: int) -> bool:
-        """Read about `budget_bytes` for the feeds, round-robin. Return whether one is still due."""
+        """Read about `budget_bytes` for feeds, round-robin. Return whether a feed is still due."""
         for route, feed in due:
             if budget_bytes <= 0:
                 return True
@@ -192,7 +191,7 @@ class Feeds:
             span = next(feed.reader)
             if span is None:
                 return 0
-            # A span that was read is durable, even if this is not yet known to `_durable_time`.
+            # A span that was read is durable, even if `_durable_time` is still smaller.
             data = _encode_span(span, max(span.time, self._durable_time))
             return self._send_span(route, feed, span, data)
         except StopIteration:
@@ -206,10 +205,10 @@ class Feeds:
 
     def _fail(self, route: bytes, feed: _Feed, error: DriftlineError, oldest: int) -> None:
         feed.has_failed = True
-        self.outbox.append((route, pack((_TRUNCATED, oldest, str(error)))))
+        self.outbox.append((route, pack((_ENDED, oldest, str(error)))))
 
     def _read_from(self, time: int) -> Iterator[Span | None]:
-        # The generator does not refer to its feed: that would be a reference cycle.
+        # This generator must not refer to its feed: they would form a reference cycle.
         yield from self._read(time)
 
     def _send_durable_time(self, route: bytes, feed: _Feed) -> None:
@@ -240,8 +239,9 @@ class FeedEnded(NamedTuple):
 class Subscription:
     """The follower's end of a feed: encodes its messages, and decodes those of the journal.
 
-    `name`: the name of the follower, constant across restarts; `session`: the id of this process;
-    `since`: the time to start from; `window_bytes`: the window, which one span may exceed.
+    `name`: the name of the follower, constant across restarts if the journal retains data for it;
+    `session`: a unique id of this subscription; `since`: the time to start from; `window_bytes`:
+    the window, which one span may exceed.
     """
 
     def __init__(self, name: str, session: str, since: int, window_bytes: int) -> None:
@@ -257,8 +257,8 @@ class Subscription:
     def encode_follow(self, restart_time: int) -> bytes:
         """Encode a follow message, to be sent first and then every FOLLOW_EVERY_S.
 
-        `restart_time`: the time from which the follower would read after a restart, which the
-        journal retains; or RETAINS_NOTHING.
+        `restart_time`: the time from which the follower would read after a restart; the journal
+        retains its outputs from this time on. RETAINS_NOTHING: no outputs are retained for it.
         """
         return pack(
             (_FOLLOW, self._session, self._name, self.time, restart_time, self._window_bytes)
@@ -275,12 +275,12 @@ class Subscription:
             case (code, int(time)) if code == _DURABLE:
                 self.durable_time = max(self.durable_time, time)
                 return DurableUpTo(time)
-            case (code, int(oldest), str(reason)) if code == _TRUNCATED:
+            case (code, int(oldest), str(reason)) if code == _ENDED:
                 return FeedEnded(oldest, reason)
         raise MalformedMessage("not a message of the journal")
 
     def encode_credit(self) -> bytes | None:
-        """Encode the credit for received bytes; return None below a quarter of the window."""
+        """Encode the credit for received bytes; None if they are below a quarter of the window."""
         if self._uncredited_bytes < self._window_bytes // 4:
             return None
         count, self._uncredited_bytes = self._uncredited_bytes, 0
