@@ -1,9 +1,9 @@
-"""Supervision and rescaling in a simulated run: replaces processes that hang, requests other
-numbers of nodes, and starts the processes of new nodes.
+"""Supervision and rescaling in a simulated run: replace processes that hang, request other numbers
+of nodes, and start the processes of new nodes.
 
-As in a real run, `HangDetector` judges the signs of life, which arrive over pipes without loss. A
-hung process crashes, and the world restarts it. The simulated supervisor has no faults: it never
-crashes, as no run outlives its command.
+As in a real run, `HangDetector` judges the signs of life, which arrive over pipes without loss.
+`Supervision` crashes a hung process, and the world restarts it. The simulated supervisor has no
+faults: it never crashes, as no run outlives its command.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHECK_EVERY_S = 0.25
 """Seconds between two checks for hung processes."""
 
 HANG_RETRY_S = 0.02
-"""Retry interval, in seconds, for a hang of a process that is starting or absent."""
+"""Interval in seconds at which a hang is retried while its process is starting or absent."""
 
 
 class Supervision:
@@ -43,7 +43,7 @@ class Supervision:
         self._check_processes()
 
     def _hang(self, hang: Hang) -> None:
-        """Hang a process after its first sign of life: before that, it has no timeout."""
+        """Hang a process, but not before its first sign of life: until then it has no timeout."""
         host = self._world.hosts.get(hang.host)
         if host is not None and host.ended_role is not None:
             return
@@ -70,7 +70,7 @@ RESCALE_EVERY_S = 0.02
 
 
 class RescaleDriver:
-    """Requests other numbers of nodes, and starts new nodes. `add`: adds the host of a node."""
+    """Requests other numbers of nodes, and starts nodes. `add`: adds the host of a new node."""
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ SEEDS_PER_TASK = 20
 """Number of seeds per task of the process pool."""
 
 BAD_RECORD_ADVICE = "Fix it, or leave such records out: --on-error dead-letter."
-"""Advice for an error about a bad record."""
+"""Advice that ends the error about a bad record."""
 
 
 @click.command()
@@ -122,9 +122,9 @@ def simulate(
 def run_on_all_cores(
     seeds: range, flow: str | None, policy: str | None, files: InputFiles | None = None
 ) -> SeedReport:
-    """Run seeds on all cores. `flow`, `policy`: None: the seed decides; `files`: None: records are
-    generated.
+    """Run seeds on all cores.
 
+    If `flow` or `policy` is None, each seed decides it; if `files` is None, records are generated.
     Raises Unavailable if a process dies.
     """
     batches = [seeds[i : i + SEEDS_PER_TASK] for i in range(0, len(seeds), SEEDS_PER_TASK)]

@@ -1,8 +1,8 @@
 """The masters of a simulated run: one with a registry on its disk, or several with ZooKeeper.
 
-Several masters queue (`Candidate`), each on another host. As the agents of a cluster do,
-`Masters` repeatedly sends the leader's address to the members, sometimes late. In such a run, a
-master's process may also be cut off from ZooKeeper.
+Several masters queue (`Candidate`), each on a host of its own. Like the agents of a cluster,
+`Masters` repeatedly sends the leader's address to the members, sometimes late. With ZooKeeper, a
+master's process may also be cut off from it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MakeMaster = Callable[[str, ClusterState | None], Master]
 
 
 class Masters:
-    """The hosts of masters. `standby`: whether there are several."""
+    """The hosts of masters. `standby`: whether several masters queue in ZooKeeper."""
 
     def __init__(
         self, world: World, registry: MasterDisk, make: MakeMaster, *, standby: bool
@@ -52,24 +52,26 @@ class Masters:
     def begin(self, before_start: Callable[[], None]) -> None:
         """Start the masters; `before_start`: called before each start of a process."""
         if not self.standby:
-            make = self._single_master(before_start)
+            make = self._single_master_factory(before_start)
             self.hosts = [self._world.add(MASTER, make, self._registry, fixed={MASTER})]
             return
         for name in MASTERS:
             client = ZooKeeperStore(self._zookeeper)
-            make = self._candidate(name, client, before_start)
+            make = self._candidate_factory(name, client, before_start)
             self.hosts.append(self._world.add(name, make, client))
         self._zookeeper.begin()
         self._announce_leader()
 
-    def _single_master(self, before_start: Callable[[], None]) -> Callable[[str], Sequence[Role]]:
+    def _single_master_factory(
+        self, before_start: Callable[[], None]
+    ) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
             before_start()
             return [self._make(process, self._registry.read())]
 
         return make
 
-    def _candidate(
+    def _candidate_factory(
         self, name: str, client: ZooKeeperStore, before_start: Callable[[], None]
     ) -> Callable[[str], Sequence[Role]]:
         def make(process: str) -> Sequence[Role]:
@@ -113,13 +115,13 @@ class Masters:
 
     @property
     def waits_for(self) -> str:
-        """Description for people of what the run waits for."""
+        """What the run waits for, as text for people."""
         masters = [master_of(host.role or host.ended_role) for host in self.hosts]
         leaders = [m for m in masters if m is not None and m.coordinator.leads]
         return leaders[-1].waits_for if leaders else "the master is down"
 
     def is_broken(self, host: SimulatedHost, role: Role) -> bool:
-        """Return whether a master's process must exit, so that a new one starts.
+        """Return whether a process of a master must exit, so that a new one starts.
 
         Also counts takeovers and step-downs, for the report and the restart policy.
         """
@@ -152,7 +154,7 @@ class Masters:
 
 
 def master_of(role: Role | None) -> Master | None:
-    """Return a role that is a master, or the master of a leading candidate; None otherwise."""
+    """Return the role if it is a master; for a candidate that leads, its master; else None."""
     if isinstance(role, Candidate):
         return role.master
     return role if isinstance(role, Master) else None

@@ -120,7 +120,8 @@ def run_seeds(
 ) -> SeedReport:
     """Run seeds one after the other.
 
-    `flow`, `policy`: None: the seed decides; `files`: the user's records; None: generated records.
+    If `flow` or `policy` is None, each seed decides it. `files`: the user's records; if it is None,
+    records are generated.
     """
     report = SeedReport()
     for seed in seeds:
@@ -158,8 +159,8 @@ def run_one(scenario: Scenario, trace: Callable[[str], None] | None = None) -> O
 def check_flow(scenario: Scenario, advice: str) -> str:
     """Try a flow with the reference interpreter. Return a note on elements whose function raises.
 
-    The note is "" if there are no such elements. `advice`: the end of the error, which says how to
-    give the flow other records. Raises FlowError for a flow that cannot be loaded, or that has no
+    The note is "" if there are no such elements. `advice`: how to give the flow other records, for
+    the end of the error text. Raises FlowError for a flow that cannot be loaded, or that has no
     outputs except failures.
     """
     simulation = Simulation(scenario)

@@ -61,14 +61,14 @@ RUN, NEXT = "simulated", "simulated, the next run"
 SESSIONS = {RUN: 1, NEXT: 2}
 """Run -> number of its session."""
 EARLIER = "an earlier call of the command"
-"""An earlier run: its outcome is in the registry, and its master's messages are in flight."""
+"""Id of an earlier run. Its outcome is in the registry, and its master's messages are in flight."""
 
 RESTART_MASTER_AFTER_S = 5.0
-"""Seconds after the exit of a master until it is restarted if a front still runs, as in
-`deploy.local.run.drive`."""
+"""If a front still runs, an ended master is restarted after this many seconds, as
+`deploy.local.run.drive` does after its `END_TIMEOUT_S`."""
 
 END_TIMEOUT_S = 10000.0
-"""Virtual seconds after the last fault within which the run must end; many, because
+"""Virtual seconds after the last fault within which the run must end. The limit is high, because
 out-of-order elements make slow functions run repeatedly."""
 
 
@@ -125,7 +125,7 @@ class Simulation:
         )
         self.rescales = RescaleDriver(self.world, self.masters, self.registry, self._add_node)
         self.waiting_bytes = 0
-        """The most bytes of outputs that have waited for the consumer at one node."""
+        """The largest size of outputs, in bytes, that have waited for the consumer at one node."""
 
     def run(self) -> Outcome:
         """Run the scenario to its end, and judge the outcome. Call it once."""
@@ -153,7 +153,7 @@ class Simulation:
         return outcome
 
     def expected(self) -> list[Item]:
-        """Return the outputs of the reference interpreter; live inputs have the logged records."""
+        """Return the outputs of the reference interpreter. Live inputs are read from their logs."""
         inputs = [
             self.live[i].records() if i in self.live else list(enumerate(payloads, 1))
             for i, payloads in enumerate(self.inputs)
@@ -161,7 +161,7 @@ class Simulation:
         return list(interpret(self.flow, inputs, dead_letters=True, unended=self.live))
 
     def _fits_json(self) -> bool:
-        """Return whether JSON lines can hold all outputs: a user's flow may output bytes or NaN."""
+        """Return whether JSON can represent all outputs: a user's flow may output bytes or NaN."""
         lines = JsonLines(self.flow)
         try:
             for item in self.expected():
@@ -182,7 +182,8 @@ class Simulation:
         scenario, world = self.scenario, self.world
         for i, payloads in enumerate(self.inputs):
             schedule = scenario.live[i % len(scenario.live)]
-            if schedule is not None and payloads:  # no producer would end an empty stream
+            # Without records the input cannot be live: an intake refuses END from such producers.
+            if schedule is not None and payloads:
                 self.live[i] = LiveInput(i, schedule, payloads, self.rng)
         self.masters.begin(lambda: self.damages.maybe_damage(self.registry))
         if not scenario.embedded:
@@ -341,7 +342,7 @@ class Simulation:
         return self.counted["delivered bundle"], acknowledged, ended, self._run
 
     def _check(self, host: SimulatedHost, role: Role) -> None:
-        """Check the invariants of a node after its turn; crash a broken master."""
+        """Check the invariants of a node after its turn; crash a master that must be replaced."""
         if isinstance(role, Node):
             role.validate()
             self.waiting_bytes = max(self.waiting_bytes, role.barrier.waiting_bytes)
@@ -352,8 +353,9 @@ class Simulation:
     def _process_ended(self, host: SimulatedHost) -> None:
         """Handle the normal end of a process.
 
-        While a front runs, restart an ended master. Once all fronts, and a master or all nodes,
-        have ended: start the next run after a drain, else end the simulation.
+        While a front runs, restart an ended master after `RESTART_MASTER_AFTER_S`. The run is over
+        once all fronts have ended, and also a master or all nodes. If it was drained, start the
+        next run; otherwise end the simulation.
         """
         if not _all_ended(self._front_hosts):
             if host in self.masters.hosts:
@@ -371,7 +373,7 @@ class Simulation:
         return self._run == RUN and at is not None and self.timeline.now >= at
 
     def _drain(self) -> None:
-        """Make all fronts drain the run; a front that starts later drains from its start."""
+        """Drain all running fronts; `_make_front` drains a front that starts later."""
         self.counted["asked to drain"] += 1
         for host in self._front_hosts:
             if isinstance(host.role, Front) and self._run == RUN:
@@ -384,7 +386,8 @@ class Simulation:
         fronts = [
             host.ended_role for host in self._front_hosts if isinstance(host.ended_role, Front)
         ]
-        # With an open file, live fronts keep their later records for the next run (`Draining`).
+        # If a file was not read to its end, live fronts keep their later records for the next run
+        # (`Draining`).
         no_open_file = all(front.live or front.next >= INFINITY for front in fronts)
         for front, offset in zip(fronts, state.snapshots[0].offsets, strict=True):
             if no_open_file or not front.live:
@@ -439,7 +442,7 @@ class Simulation:
 
 
 def _receive_stray_stop(host: SimulatedHost) -> None:
-    """Deliver a `Stop` of an earlier run's master, which the host must ignore."""
+    """Deliver a `Stop` by the master of an earlier run; the host must ignore it."""
     if host.role is not None:
         host.role.receive(encode(("master", 0, 0), Stop(EARLIER, "", "")))
 

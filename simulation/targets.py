@@ -1,7 +1,7 @@
 """Targets: the real consumers of a simulated run, over storage that survives simulated crashes.
 
-Most scenarios deliver to memory; others to JSON lines in files that lose power, or to LMDB, both in
-a temporary directory (in main memory if the machine has /dev/shm).
+Most scenarios deliver to memory. Others deliver to JSON lines, in a file system that loses power,
+or to LMDB. Their files are in a temporary directory (in main memory if the machine has /dev/shm).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Target(Protocol):
         """Return the consumer of a barrier, for the current process."""
 
     def handle_restart(self, barriers: list[str], power: bool) -> None:
-        """Handle the restart of the process of these consumers; `power`: after a power failure."""
+        """Handle the restart of these consumers' process; `power`: whether power had failed."""
 
     def flip_bit(self, rng: Random) -> str:
         """Flip a bit of a record. Return the name of the damaged file; "" if none was damaged."""
@@ -145,7 +145,10 @@ class LmdbTarget(_DirectoryTarget):
 
 
 class FilesTarget(_DirectoryTarget):
-    """JSON lines in a file system that fails and loses power. An item's payload is its line."""
+    """JSON lines in a file system that fails and loses power.
+
+    `delivered` returns items whose payload is their line; `value` decodes it.
+    """
 
     def __init__(self, flow: Flow, timeline: Timeline) -> None:
         super().__init__()
@@ -156,7 +159,7 @@ class FilesTarget(_DirectoryTarget):
 
     def handle_restart(self, barriers: list[str], power: bool) -> None:
         super().handle_restart(barriers, power)
-        if power and not self._open:  # an open consumer is in a process that keeps its power
+        if power and not self._open:  # an open consumer is in a process that has not crashed
             self._timeline.counted["power failure"] += 1
             self.files.lose_power()
 
@@ -173,7 +176,7 @@ class FilesTarget(_DirectoryTarget):
         items = {}
         for barrier in sorted(self._barriers):
             consumer = JsonLinesConsumer(self.path, barrier, self._flow, IDENTITY)
-            consumer.close()  # opening has checked the files; nothing is uncommitted after a run
+            consumer.close()  # opening checks the files; after a run, nothing is uncommitted
             for sink, path in consumer.paths.items():
                 if path.exists():
                     items[f"{barrier} in {path.name}"] = [
@@ -230,7 +233,8 @@ class _FileSystemConsumer:
 class FailingConsumer:
     """Consumer whose process may die before or after it stores a bundle.
 
-    `consumer`: returns the real consumer; `on_stored`: called after each stored bundle.
+    `deliver` may also raise Unavailable although the bundle is stored. `consumer`: returns the real
+    consumer; `on_stored`: called after each stored bundle.
     """
 
     def __init__(

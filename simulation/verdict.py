@@ -1,14 +1,14 @@
 """The verdict on a simulated run: its outputs, its progress, and damage that excuses an error.
 
-Outputs: for exactly-once, the items of each barrier must equal the sequence of the reference
-interpreter, restricted to the labels of that barrier: no item is lost, duplicated, out of order, or
+Outputs: for exactly-once, the items of each barrier must be in label order, and the items of all
+barriers together must equal those of the reference interpreter: no item is lost, duplicated, or
 absent from the reference (paper "Delivery, consistency, and determinism", Definition 6, with
 equality). For policies without an order, only the properties common to every order are compared.
 
 Progress, after the last fault: another bundle is delivered, another record is acknowledged to a
-producer, or a process ends. A run may pause as long as the roles' own timeout for stalled work,
-plus the time of one recovery; with holes in the network, also for the time of a step-down, once
-per master with holes.
+producer, a process ends, or the next run starts. A run without progress counts as stalled after the
+roles' own timeout for stalled work plus the time of one recovery. For each master with holes, the
+time of one step-down is added.
 
 Damage: bits of a store that flip before a process that uses the store starts. Correct outputs are
 always a correct outcome. If the only copy of some data was damaged, the run may also stop with an
@@ -68,7 +68,7 @@ def judge(
             for items in (expected, all_delivered)
         )
         if wanted_parts != parts:
-            return "other items than the reference has"
+            return "the values of items differ from the reference"
     return ""
 
 
@@ -118,7 +118,7 @@ class Damages:
         """Maybe flip a bit of a store; called before a process that uses the store starts."""
         timeline = self._timeline
         snapshots = isinstance(store, NodeDisk)
-        # Half as often for stores whose damage can only end the run: such runs test less.
+        # Damage other stores half as often. That can only end the run, which then tests less.
         if not timeline.happens(timeline.faults.rot / (1 if snapshots else 2)):
             return
         name = store.flip_bit(timeline.rng)
@@ -134,8 +134,8 @@ class Damages:
     def excuses(self, error: str, policy: Policy, *, given_input: bool) -> bool:
         """Return whether the damage excuses a run that stopped with this error.
 
-        An error excuses nothing if the run could have recovered. `given_input`: whether the input
-        can be read again from its beginning.
+        Damage is no excuse if the run could have recovered from it. `given_input`: whether the
+        input can be read again from its beginning.
         """
         # Recoverable: from an older snapshot, or from the beginning of the input.
         written = self._registry.written
@@ -157,7 +157,7 @@ class Damages:
 
 
 PROGRESS_POLL_S = 0.25
-"""Interval of the checks of the progress, in virtual seconds."""
+"""Interval between checks of progress, in virtual seconds."""
 
 RECOVERY_S = 5.0
 """Longest time of a recovery, from its cause to the first output after it, in virtual seconds."""
@@ -174,7 +174,7 @@ class ProgressChecker(Struct):
 
     world: World
     progress: Callable[[], object]
-    """Returns a value that changes with every progress."""
+    """Returns a value that changes whenever the run progresses."""
     timeout_s: float = STALL_TIMEOUT_S
     """Virtual seconds without progress after which the run counts as stalled."""
     longest_s: float = 0.0

@@ -1,8 +1,9 @@
 """Merge the outputs of all barriers into label order.
 
-Input: entries, in order for each barrier, in any order between barriers. Output: spans.
-Invariants: spans are contiguous; each output is in the span of its time, in label order. So the
-items of all spans up to a time depend only on the flow and its input.
+Input: entries. Those of one barrier arrive in order; entries of several barriers may arrive in any
+order. Output: spans. Invariants: spans are contiguous; each output is in the span that covers its
+time; a span is in label order. So the items of all spans up to a time depend only on the flow and
+its input.
 
 A barrier covers a range of key groups. The outputs of a group are complete up to the largest t_last
 of the barriers that cover the group: a rescaling moves groups to barriers with new numbers, which
@@ -21,8 +22,8 @@ over all groups, so T does not advance before every group is covered.
     >>> span.time, [item.value for item in span.items]
     (4, ['a', 'b'])
 
-Cost: blobs that wait for other barriers are kept as bytes and, while they have at most
-`DECODED_BYTES_MAX` bytes together, also as items. Only blobs beyond that are decoded again.
+Cost: blobs that wait for other barriers are kept as bytes. A blob that arrives while at most
+`DECODED_BYTES_MAX` bytes wait is also kept as items, so it is not decoded a second time.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class Span(NamedTuple):
     items: list[Item]
 
     def pieces(self, count: int) -> Iterator[Span]:
-        """Split into contiguous spans of `count` outputs; more if the last ones share a time.
+        """Split into contiguous spans of `count` outputs.
 
-        The last span may have fewer outputs.
+        Outputs of one time stay together, so a span may have more; the last one may have fewer.
 
         >>> span = Span(3, 400, [Item((time, 0), 0, "") for time in range(10, 140)])
         >>> [(piece.since, piece.time, len(piece.items)) for piece in span.pieces(64)]
@@ -94,7 +95,7 @@ class Merge:
             self._enqueue(entry)
 
     def check(self, entry: JournalEntry) -> None:
-        """Raise MalformedMessage if the entry has outputs of a time that is already complete."""
+        """Raise MalformedMessage if the entry has outputs of a time that its barrier completed."""
         last = self.last.get(entry.barrier)
         least = max(self.time, 0 if last is None else last.t_last + 1)
         if entry.times and entry.times[0] < least:
@@ -178,7 +179,7 @@ class CompletedOutputs:
         self._blobs = blobs
 
     def span(self, since: int = 0) -> Span:
-        """Decode and sort the outputs; leave out those below `since`."""
+        """Return the span of these outputs, decoded and sorted; leave out those below `since`."""
         # Labels are unique, except perhaps with a user's own source. This sort puts outputs with
         # equal labels into the order of key groups, whatever the order of the bundles.
         self._blobs.sort(key=lambda blob: (blob.time, blob.groups))

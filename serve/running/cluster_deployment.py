@@ -2,8 +2,9 @@
 journal and views.
 
 To the cluster, the service is an agent with one front and no slots: it has an agent's record in
-ZooKeeper. A separate thread renews that record, runs the guide, from which the front gets the
-master's address, and watches the desired state of the flow. So the front never waits for ZooKeeper.
+ZooKeeper. A separate thread renews that record and watches the desired state of the flow. It also
+runs the guide, from which the front gets the master's address. So the front never waits for
+ZooKeeper.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class ServiceCluster(Struct, frozen=True):
     def deploy(
         self, options: ServiceOptions, flow: Flow, flow_plan: Plan, sockets: Path, stack: ExitStack
     ) -> Deployment:
-        """Submit or resume the flow; agents run its master and nodes.
+        """Submit or resume the flow. Return its deployment: agents run its master and nodes.
 
         Precondition: `check` has not raised. Raises InUse, StateMismatch, Unavailable,
         NotPermitted.
@@ -115,7 +116,10 @@ class ServiceCluster(Struct, frozen=True):
         problem = key_mismatch(network, agents)
         keyless = ", ".join(agent.name for agent in agents if not agent.public)
         if not problem and keyless and network.scheme == "tcp" and network.keys:
-            problem = f"agents {keyless} have no keys: give --bind and --keys to all, or none"
+            problem = (
+                f"agents {keyless} have no keys: give --bind and --keys to all agents, or omit "
+                "--keys everywhere"
+            )
         if problem:
             raise Unavailable(f"nodes could not reach this service: {problem}")
 
@@ -135,7 +139,7 @@ class _ClusterDeployment:
         self._thread = thread
         self._registry_state = registry_state
         self._ended_at = 0.0
-        """When the outcome was first seen (monotonic); 0 before."""
+        """When an outcome other than a cancellation was first seen (monotonic); 0: not yet."""
 
     def start(self, runtime: Runtime, front: Front, stack: ExitStack) -> None:
         self._runtime = runtime
@@ -155,9 +159,10 @@ class _ClusterDeployment:
 
     @property
     def outcome(self) -> RunOutcome | None:
-        """The outcome of a cancelled flow, at once: no master sends it to the front.
+        """The outcome of the flow. A cancellation appears at once: no master sends it to the front.
 
-        Other outcomes are sent to the front; they appear here only `SHUTDOWN_TIMEOUT_S` later.
+        A master sends any other outcome to the front. So it appears here `SHUTDOWN_TIMEOUT_S`
+        late, in case that message was lost.
         """
         outcome = self._thread.outcome
         if outcome is None or outcome.error == CANCELLED:
@@ -203,14 +208,15 @@ class _ClusterThread(threading.Thread):
         self._logged_reasons: set[str] = set()
         """Reasons why the flow does not run, as of the last check."""
         self.wait_reason = ""
-        """The known reasons why the flow does not run, as text; "": none."""
+        """The known reasons why the flow does not run, or why ZooKeeper cannot be read, as text;
+        "": none."""
         try:
             parts = tree, submission.name, self._runtime, config.inbox(AGENT)
-            self._guiding = FlowGuide(*parts)
+            self._flow_guide = FlowGuide(*parts)
         except BaseException:
             self._runtime.close(linger_ms=0)
             raise
-        self.guide = self._guiding.address
+        self.guide = self._flow_guide.address
         """The address of the guide, from which the front gets the master's address."""
 
     def end(self) -> None:
@@ -219,7 +225,7 @@ class _ClusterThread(threading.Thread):
         if self.is_alive():
             self._runtime.call_soon_threadsafe(lambda: None)
             self.join()
-        self._guiding.close()
+        self._flow_guide.close()
         self._runtime.close(linger_ms=0)
 
     def run(self) -> None:

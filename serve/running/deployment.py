@@ -1,4 +1,4 @@
-"""The interface to a service's master and nodes, and the local deployment, as child processes."""
+"""The interface to a service's master and nodes, and a deployment that runs them as children."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ SERVICE_FILE = "service.json"
 """The file that marks the state directory of a service on a cluster."""
 
 SHUTDOWN_TIMEOUT_S = 5.0
-"""Timeout in seconds at shutdown for running requests, and for the last messages of the master."""
+"""Timeout in seconds, at shutdown, for each of these: running requests, the master's message with
+the outcome, and the exit of the nodes."""
 
 
 class ServiceOptions(Struct, frozen=True):
@@ -87,13 +88,13 @@ class Deployment(Protocol):
 
     @property
     def wait_reason(self) -> str:
-        """The known reason why the flow does not run, as text; "": none."""
+        """The known reasons why the flow does not run, as text; "": none."""
 
     def supervise(self, now: float) -> None:
         """Do the supervision that is due. Raises DriftlineError if the service cannot continue."""
 
     def finish(self) -> None:
-        """Run the loop for a short time, in which the other processes learn of the end."""
+        """Run the runtime a little longer, so that the other processes learn of the end."""
 
 
 Deploy = Callable[[ServiceOptions, Flow, Plan, Path, ExitStack], Deployment]
@@ -114,12 +115,13 @@ def deploy_locally(
     if (options.state / SERVICE_FILE).exists():
         if (options.state / "registry").exists():
             raise StateMismatch(
-                f"{options.state} has a registry, as a service on this machine has, and "
-                f"{SERVICE_FILE}, as a service on a cluster has: one of them was probably copied "
-                f"there. Remove the one that does not belong there, usually {SERVICE_FILE}"
+                f"{options.state} contains both the registry of a service on this machine and the "
+                f"{SERVICE_FILE} of a service on a cluster: one of them was probably copied there. "
+                f"Remove the one that does not belong there, usually {SERVICE_FILE}"
             )
         raise StateMismatch(
-            f"{options.state} is of a service on a cluster: give --zookeeper, or another --state"
+            f"{options.state} is the state directory of a service on a cluster: give --zookeeper, "
+            "or another --state"
         )
     nodes = options.nodes or 1
     flow.check_nodes(nodes)

@@ -1,8 +1,8 @@
 """Open the state directory of a service, if its parts belong together.
 
 The rules are those of a run (`deploy.local.directories.survey`), with the journal in place of
-outputs. The caller's process reads the journal itself: its records have checksums, so a damaged
-journal cannot crash the process, as a damaged LMDB file could.
+outputs. The caller's process reads the journal itself. Records of the journal have checksums, so a
+damaged journal cannot crash the process, as a damaged LMDB file could.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from driftline.serve.journal.consumer import identity_of
 from driftline.serve.journal.entries import inspect_journal
 
 INPUT_FOLDER, LOG_NUMBERS = "input-0", (0,)
-"""The directory of the only input log of a service, and the numbers of its logs."""
+"""The directory of a service's only input log, and the numbers of all its input logs."""
 
 RESTORE_ADVICE = "restore the whole state directory of the service from one copy"
 """The advice if a part of the directory does not fit the others."""
@@ -50,7 +50,7 @@ RESTORE_ADVICE = "restore the whole state directory of the service from one copy
 POLICY = "exactly-once"
 """The only policy with totally ordered outputs."""
 
-REMOVE_ADVICE = "remove the directory, and with it all data of the service"
+REMOVE_ADVICE = "remove the directory, which deletes all data of the service"
 
 RECOVERY_ADVICE = f"{RESTORE_ADVICE}, or {REMOVE_ADVICE}"
 """The advice if a part does not fit and starting from scratch is an option."""
@@ -115,10 +115,11 @@ def check_directories(
 
     `registry`: the place of the registry, for errors; `run`: the contents of the registry, None if
     there is no registry; `layout`: the nodes whose stores are in the directory;
-    `start_over_advice`: advice for errors, besides restoring one part from a copy;
-    `flow_directory`: the directory of the input log, if not `state`.
+    `start_over_advice`: how to start over, for errors that also advise to restore one part from a
+    copy; `flow_directory`: the directory of the input log and of stores, if not `state`.
 
-    Logs tolerable problems. Raises StateMismatch if a part does not fit; Unavailable.
+    Logs problems with which the service can continue. Raises StateMismatch if a part does not fit;
+    Unavailable.
     """
     flow_directory = flow_directory or state
     if run is None and not (

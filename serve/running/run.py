@@ -3,9 +3,9 @@ processes. A `Deployment` runs the master and the nodes.
 
 All durable state is in the state directory, so the same command resumes after any interruption.
 Processes that die are restarted. Every record that this process has acknowledged is in the input
-log. At SIGTERM or `driftline stop` the service rejects new requests. Once the running requests have
-ended, or after `SHUTDOWN_TIMEOUT_S`, the front drains: accepted records are processed, and a
-snapshot is written.
+log. At SIGTERM, SIGINT, SIGHUP or `driftline stop`, the service rejects new requests. Once the
+running requests have ended, or after `SHUTDOWN_TIMEOUT_S`, the front drains: accepted records are
+processed, and a snapshot is written.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ class _Session:
         self._intake = self._open_intake(options, flow.name)
         self._front = self._open_front()
         self._drain_at = self._log_at = inf
-        """When to drain even if requests run; when to log next that the service has not ended.
-        Both are times of `monotonic`; inf if the service is not shutting down."""
+        """When to drain even if requests run (inf before the shutdown); when to log next that the
+        service has not ended (inf before the drain). Both are times of `monotonic`."""
 
     def make_backend(self) -> ServiceBackend:
         """Make the backend of the HTTP server. Called once, in the asyncio loop."""
@@ -187,7 +187,7 @@ class _Session:
     def _shut_down(self, request: str, now: float) -> None:
         """Stop the HTTP server, then drain the front; log a slow shutdown.
 
-        `request`: the signal or command that has requested it, for the log.
+        `request`: the signal or command that has requested the shutdown, for the log.
         """
         front, http = self._front, self._http
         if self._drain_at == inf:

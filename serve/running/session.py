@@ -2,9 +2,9 @@
 
 If the flow still runs, only the previous process of the service has died, and with it the flow's
 front: the service resumes the flow. It submits a flow that has ended, has never started, or has
-changed. The state directory records its lineage before the service writes to ZooKeeper. So a
-service recognises its flow even if the first start was interrupted, and never resumes the flow of a
-lost or different state directory.
+changed. The service writes its lineage to the state directory before it submits the flow. So it
+recognises its flow even if the first start was interrupted, and never resumes the flow of a lost or
+different state directory.
 """
 
 from __future__ import annotations
@@ -48,14 +48,15 @@ PATH_BYTES_MAX = 100
 
 
 class ServiceRecord(Struct, frozen=True):
-    """Record, in a state directory, of the service that owns the directory."""
+    """Record of the service that owns a state directory, in a file of the directory."""
 
     name: str
     """The name of the service, of its flow, and of the agent that stands for its front."""
     lineage: str
     """The lineage of the state directory (`engine.storage.ownership`)."""
     port: int = 0
-    """The port of the journal, 0 if none was chosen; constant, since nodes reconnect to it."""
+    """The port of the journal, 0 if none was chosen. Each start chooses it again if it is free, as
+    nodes reconnect to it."""
     begun: bool = False
     """Whether the flow was submitted."""
 
@@ -100,12 +101,14 @@ def journal_network(
     """Return the network of the journal's process.
 
     `network`: the network of the other processes on this host; `key`: the file of the journal's
-    key, which must permit to consume all `sinks`; needed only if `network` has keys. Raises
+    key, which must permit consuming all `sinks`; needed only if `network` has keys. Raises
     NotPermitted, Unavailable.
     """
     if network.scheme != "tcp" or not network.keys:
         return network
-    key_advice = "`driftline keys DIR --consumer journal=*` makes one in the set of --keys"
+    key_advice = (
+        "`driftline keys DIR --consumer journal=*` makes one (DIR: the directory of --keys)"
+    )
     if key is None:
         raise NotPermitted(
             "the journal takes the outputs of all nodes, so it needs a consumer's key: "
@@ -148,7 +151,7 @@ class SessionStart(Struct, frozen=True):
         if record.begun and previous is None:
             raise StateMismatch(
                 f"flow {name!r} of this service is no longer in {tree.where}: to start over, "
-                f"remove {state}, and with it all data of the service"
+                f"remove {state}, which deletes all data of the service"
             )
         registry_state = None if previous is None else registry_of(tree, name)
         is_running = (
@@ -182,7 +185,7 @@ class SessionStart(Struct, frozen=True):
                 log.info(text, name, extra=fields)
                 replace(record, begun=True).write(state)
                 return previous
-            text = "its service starts a new run, with changed code or another journal address"
+            text = "its service starts a new run: the flow or the journal's address has changed"
             fail(tree, previous, CANCELLED, text)
         submission = submit(
             tree, flow, self._submit_request(options, service, previous, registry_state)
@@ -218,7 +221,7 @@ class SessionStart(Struct, frozen=True):
         )
 
     def _journal_address(self, port: int, state: Path) -> str:
-        """Return the address at which nodes reach the journal, the same at every start.
+        """Return the address at which nodes reach the journal; it changes only with the port.
 
         Raises Unavailable.
         """

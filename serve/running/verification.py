@@ -27,7 +27,7 @@ from driftline.serve.running.directories import RECOVERY_ADVICE, RESTORE_ADVICE,
 from driftline.serve.views.checkpoint import read_parts
 
 CheckFiles = Callable[[Path, Iterable[bytes]], int]
-"""Function that checks the further files in the directory of a view, given the checkpoint's parts.
+"""Function that checks the other files in the directory of a view, given the checkpoint's parts.
 
 Returns the number of files. Raises SnapshotDamaged, OSError; Unavailable if it cannot check them.
 """
@@ -47,7 +47,7 @@ def inspect_service(
     check_files: CheckFiles,
     check_definition: Callable[[Path], None],
 ) -> ServiceContents | None:
-    """Return a report on the parts of a service in a state directory; None if it has none.
+    """Return a report on a service's parts of a state directory; None if no service uses it.
 
     `run`: the contents of the registry; `check_files`: checks the files of a view;
     `check_definition`: checks the definition of the service, and raises DriftlineError. Raises
@@ -64,10 +64,10 @@ def inspect_service(
     with translate_os_errors("journal", journal_path):
         is_trimmed = has_journal and not journal.damage and oldest_retained_time(journal_path) > 0
     derived, notes = _check_views(views, check_files, _NOT_REBUILT if is_trimmed else _REBUILT)
-    kept = [journal]
+    required = [journal]
     if is_alone := (state / SERVICE_FILE).exists() and run is None:
         for folder in sorted((state / FLOWS).glob("*/")):
-            kept += inspect_directories(folder, None)
+            required += inspect_directories(folder, None)
         notes.append(
             "The registry is in ZooKeeper: the next start checks whether these parts belong "
             "together. `driftline verify NAME` checks the directories of agents"
@@ -82,7 +82,7 @@ def inspect_service(
         (damage if _ended_cleanly(run, journal) else notes).append(torn)
     findings = tuple(map(Problem, refusals)), tuple(damage), "\n".join(notes)
     return ServiceContents(
-        tuple(kept), tuple(derived), RECOVERY_ADVICE, *findings, is_alone=is_alone
+        tuple(required), tuple(derived), RECOVERY_ADVICE, *findings, is_alone=is_alone
     )
 
 

@@ -1,8 +1,9 @@
 """Checkpoints of views: after a restart, a view reads only the journal after its checkpoint.
 
-A view can be rebuilt from the journal if the journal still has its first outputs. So a checkpoint
-that is damaged or belongs to another run is logged and ignored. A second file contains notes, from
-which `Retention` computes how far back a view must answer.
+If the journal still contains all outputs from the beginning, a view can be rebuilt from it. So a
+checkpoint that is damaged or belongs to another run is logged and ignored. A second file contains
+notes: which T was the newest at which moment. From them `Retention` computes how far back a view
+must answer.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def write_checkpoint(path: Path, identity: str, parts: Iterable[bytes]) -> Itera
         parts: The state of the view, from `View.save`.
 
     Yields:
-        None after each part.
+        None after each frame: the identity, each part, and the end.
 
     Raises:
         Unavailable: If the file cannot be written.
@@ -75,9 +76,10 @@ def _payloads(identity: str, parts: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def restore_view(path: Path, identity: str, make: Callable[[], V]) -> V:
-    """Return the view restored from a checkpoint, or a new empty one without a usable checkpoint.
+    """Return the view restored from a checkpoint, or an empty one if no checkpoint is usable.
 
-    Raises Unavailable if the file cannot be read.
+    `identity`: as in `write_checkpoint`; `make`: returns an empty view. Raises Unavailable if the
+    file cannot be read.
     """
     view = make()
     try:
@@ -110,11 +112,11 @@ def read_parts(path: Path, identity: str | None = None) -> Iterator[bytes]:
 class Retention:
     """Retention of a view's history for at least `seconds`, also across restarts.
 
-    At a checkpoint, the newest T and the clock are noted, at most `NOTES_PER_PERIOD` times in
-    `seconds`. The view keeps the history after the T that was the newest one `seconds` ago. The
-    notes are stored beside the checkpoint, so that a restarted process continues with them; without
-    them, a process that restarts every few minutes would never drop history. If the notes are lost,
-    the view keeps more history than needed.
+    Before each checkpoint, the view's host calls `oldest_to_retain`, which notes the clock and the
+    newest T, at most `NOTES_PER_PERIOD` times in `seconds`. The view keeps the history after the T
+    that was the newest one `seconds` ago. The notes are stored beside the checkpoint, and a
+    restarted process continues with them. Otherwise a process that restarts every few minutes would
+    never drop history. If the notes are lost, the view keeps more history than needed.
     `clock`: returns seconds since 1970; `notes`: the notes of earlier processes.
     """
 
@@ -145,7 +147,8 @@ class Retention:
 def read_notes(path: Path, time: int) -> list[Note]:
     """Read the notes in a file, oldest first, except those whose T is above `time`.
 
-    Returns no notes if the file is missing or damaged. Raises Unavailable.
+    `time`: the T of the restored view, which may be older than the notes. Returns no notes if the
+    file is missing or damaged. Raises Unavailable.
     """
     with translate_os_errors("retention notes of a view", path):
         data = path.read_bytes() if path.exists() else b""

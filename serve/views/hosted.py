@@ -60,7 +60,7 @@ class BackgroundJob(NamedTuple):
     what: str
     """What the job does, as a verb phrase: log lines put it after "cannot"."""
     do: Callable[[], None]
-    """The job; runs in the copy and writes files, its only result."""
+    """The job. It runs in the copy; its only results are the files that it writes."""
     on_success: Callable[[], None]
     """Callback in the view's process, called once the job has succeeded."""
 

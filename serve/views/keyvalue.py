@@ -1,8 +1,9 @@
 """The key-value view: the latest value of each key of a sink, with its history.
 
 The outputs of the sink are pairs of key and value; in longer tuples, the value is the tuple of all
-elements but the first. Other outputs have no usable key, and neither have those whose key is not
-valid (`engine.keygroups`) or longer than `KEY_MAX`: the view counts them, and stores nothing.
+elements but the first. An output has no usable key if it is not such a tuple, if its key is not
+valid (`engine.keygroups`), or if its key is longer than `KEY_MAX`. The view counts these outputs,
+but does not store them.
 
     >>> view = KeyValueView(sink=0)
     >>> view.apply(3, [Item((1, 0), 0, ("a", 1)), Item((2, 0), 0, ("a", 2))])
@@ -15,10 +16,10 @@ Questions, and their answers:
     {"what": "items", "prefix": text, "limit": n, "start_after"?: key, "at"?: T}
         -> {"at", "items": [{"key", "time", "value"}, ...], "more": whether further items follow}
 
-The size of an answer with items is bounded, except that a single item may be larger.
+An answer with items has at most about `ANSWER_BYTES_MAX` bytes, unless its only item is larger.
 
 The history of a key is an array of times and a list of values. `forget_before` drops history below
-a T: answers as of that T and later stay exact, and earlier reads are rejected.
+a T: answers as of that T and later stay exact; the view rejects reads as of an earlier T.
 
 Cost: about a microsecond for an output; a look-up is a binary search in the history of the key.
 """
@@ -53,7 +54,7 @@ KEY_MAX = 4096
 """Maximum size of a key: characters of a string, encoded bytes of any other key."""
 
 _INSERT_RATIO = 100
-"""If there are fewer new keys than sorted keys / `_INSERT_RATIO`, insert them singly; else sort."""
+"""If there are fewer new keys than sorted keys / `_INSERT_RATIO`, insert each; else sort all."""
 
 _FROM_START = object()
 """The default of `start_after`: begin with the first key."""
@@ -120,18 +121,19 @@ class KeyValueView:
         return len(self._latest)
 
     def get(self, key: object, at: int | None = None) -> KeyVersion | None:
-        """Return a key's value as of a T, by default the newest T; None if it has none then.
+        """Return the value of a key as of a T, by default the newest T; None if it had no value.
 
         5, 5.0 and True are three keys (see `engine.keygroups`).
 
-        Raises RetentionExceeded, and Unavailable for a T that the view has not reached.
+        Raises RetentionExceeded for a T below `since`, Unavailable for a T that the view has not
+        reached, PayloadError for a value that is not a key.
         """
         return self._get(exact_key(key), self._check_time(at))
 
     def items(
         self, prefix: str = "", at: int | None = None, start_after: object = _FROM_START
     ) -> Iterator[tuple[object, KeyVersion]]:
-        """Yield the keys with a prefix, or all, in order, and their values as of a T.
+        """Yield the keys with a prefix (by default all keys) in order, with their values as of a T.
 
         `start_after`: yield only keys after this one, which need not exist. Numbers sort before
         strings, and strings before other keys. `apply` may be called during the iteration. Raises

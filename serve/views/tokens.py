@@ -48,10 +48,11 @@ def time_of(token: str) -> int:
 
 
 def _check(digits: list[int]) -> int:
-    """Return the check digit: the digits as a polynomial over GF(32), at a generator of the field.
+    """Return the check digit.
 
-    So each position has a different weight. Integers modulo 32 would detect fewer errors, since
-    half of the integers are zero divisors.
+    The digits are the coefficients of a polynomial over GF(32), evaluated at a generator of the
+    field. So each position has a different weight. Integers modulo 32 would detect fewer errors,
+    since half of them are zero divisors.
     """
     check = 0
     for digit in digits:

@@ -1,5 +1,5 @@
 """Disturbances of a scenario besides random faults: slow functions, slow consumers, hanging
-processes, holes in the network (one-way partitions), other numbers of nodes.
+processes, holes in the network (one-way partitions), changes of the number of nodes.
 
 >>> [hang.host for hang in draw_hangs(Random(13), nodes=2, until_s=0.6)]
 ['node-0', 'node-1']
@@ -78,7 +78,7 @@ class RescaleRequest(Struct, frozen=True):
 
 
 def draw_rescales(rng: Random, until_s: float) -> tuple[RescaleRequest, ...]:
-    """Draw one or two requests in the first third of `until_s`, before the inputs end."""
+    """Draw one or two requests in the first third of `until_s`, as inputs may end soon after it."""
     times = sorted(rng.random() * until_s / 3 for _ in range(rng.choice((1, 1, 2))))
     return tuple(RescaleRequest(rng.choice((1, 2, 3, 4)), at_s) for at_s in times)
 

@@ -4,7 +4,7 @@
 
 All elements are (word, number), so that any step can follow any other. The name of a step describes
 the step, because the flow of a failing seed is printed as text. In a flow for policies without an
-order (`any_order`), only steps before the first keyed stage filter, fail and multiply elements. So
+order (`any_order`), only steps before the first keyed stage drop or multiply elements, or raise. So
 the order of arrival decides values, but not which labels exist.
 """
 
@@ -54,7 +54,7 @@ _WITHOUT_FUNCTION = [
     if hasattr(KeyedStream, operator_class.kind)
     and not (operator_class.takes_function or fields(operator_class))
 ]
-"""Keyed operators that need only a key."""
+"""Kinds of keyed operators that need only a key: no function and no parameter."""
 
 
 def draw_flow(seed: int, *, any_order: bool = False, loops: bool = True) -> Flow:
@@ -63,11 +63,11 @@ def draw_flow(seed: int, *, any_order: bool = False, loops: bool = True) -> Flow
     `any_order`: the labels of its outputs must not depend on the order of arrival; `loops`: it may
     have iterations.
     """
-    timed = None if any_order else Random(f"timers {seed}")
-    if timed is not None and timed.random() < 0.7:
-        timed = None
+    timer_rng = None if any_order else Random(f"timers {seed}")
+    if timer_rng is not None and timer_rng.random() < 0.7:
+        timer_rng = None
     return _FlowBuilder(
-        Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order, loops and not any_order, timed
+        Random(f"flow {seed}"), Flow(f"drawn-{seed}"), any_order, loops and not any_order, timer_rng
     ).draw()
 
 
@@ -85,7 +85,7 @@ class _FlowBuilder(Struct):
     flow: Flow
     any_order: bool
     loops: bool
-    timed: Random | None
+    timer_rng: Random | None
     """Draws stages with timers, apart from the other draws; None: sources have no event times."""
     steps: int = 0
     """Number of named steps so far; it begins the name of each step."""
@@ -106,10 +106,10 @@ class _FlowBuilder(Struct):
         return self.flow.validate()
 
     def _source(self, number: int) -> _Branch:
-        if self.timed is None:
+        if self.timer_rng is None:
             records = self.flow.source(f"source-{number}")
         else:
-            delay = timedelta(microseconds=self.timed.choice((0, 20, 60)))
+            delay = timedelta(microseconds=self.timer_rng.choice((0, 20, 60)))
             marks_rng = Random(f"marks of {self.flow.name} {number}")
             idle_after = timedelta(milliseconds=40) if marks_rng.random() < 0.5 else None
             tick = timedelta(milliseconds=80) if marks_rng.random() < 0.3 else None
@@ -131,8 +131,8 @@ class _FlowBuilder(Struct):
         rng = self.rng
         if len(branches) > 1 and rng.random() < 0.6:
             one, other = branches[0], branches.pop()
-            if self.timed is not None and self.timed.random() < 0.6:
-                one.stream = self._join(one.stream, other.stream, self.timed)
+            if self.timer_rng is not None and self.timer_rng.random() < 0.6:
+                one.stream = self._join(one.stream, other.stream, self.timer_rng)
                 one.elements *= 2
             else:
                 one.stream = one.stream.union(other.stream, name=self._name("union"))
@@ -143,7 +143,7 @@ class _FlowBuilder(Struct):
             self._map(branches[-1])
 
     def _join(self, one: Elements, other: Elements, rng: Random) -> Elements:
-        """Join two streams."""
+        """Join two streams by a drawn operator."""
         kind, name, on = rng.choice(("join", "as_of", "lookup")), self._name("join"), 0
         extra_rng = Random(f"join in {self.flow.name} {len(self.flow.vertices)}")
         if extra_rng.random() < 0.3:
@@ -179,20 +179,24 @@ class _FlowBuilder(Struct):
             branch.elements *= 3
             return
         extra_rng = Random(f"distinct of {self.flow.name} {len(self.flow.vertices)}")
-        if self.timed is not None and extra_rng.random() < 0.25:
+        if self.timer_rng is not None and extra_rng.random() < 0.25:
             ttl = timedelta(microseconds=extra_rng.choice((5, 40)))
             branch.stream = keyed.distinct(ttl=ttl, name=self._name("distinct in time"))
             return
-        if self.timed is not None and extra_rng.random() < 0.1:
+        if self.timer_rng is not None and extra_rng.random() < 0.1:
             top = keyed.top(2, by=1, name=self._name("top 2"))
             branch.stream = top.map(of_row, name=self._name("row of top"))
             return
-        if self.timed is not None and self.timed.random() < 0.5 and branch.elements < OUTPUTS_MAX:
-            if self.timed.random() < 0.5:
-                self._add_windows(keyed, branch, self.timed)
+        if (
+            self.timer_rng is not None
+            and self.timer_rng.random() < 0.5
+            and branch.elements < OUTPUTS_MAX
+        ):
+            if self.timer_rng.random() < 0.5:
+                self._add_windows(keyed, branch, self.timer_rng)
                 return
-            timed = self.timed.choice(TIMED)
-            drawn = timed.make(self.timed)
+            timed = self.timer_rng.choice(TIMED)
+            drawn = timed.make(self.timer_rng)
             assert drawn.on_timer is not None
             branch.stream = keyed.process(
                 drawn.function, *drawn.states, on_timer=drawn.on_timer, name=self._name(drawn.name)
@@ -218,14 +222,14 @@ class _FlowBuilder(Struct):
             branch.stream = keyed.scan(drawn_scan.function, *states, name=name)
 
     def _expiring(self, states: tuple[State, ...]) -> list[State]:
-        """Return the declarations of states; in a flow with event times, some get a ttl."""
+        """Return copies of declared states; in a flow with event times, some get a ttl."""
         rng = Random(f"ttl in {self.flow.name} {len(self.flow.vertices)}")
         declared = [state.for_key(None, []) for state in states]
         for state in declared:
-            if self.timed is not None and rng.random() < 0.5:
+            if self.timer_rng is not None and rng.random() < 0.5:
                 ttl = timedelta(microseconds=rng.choice((3, 10, 60)))
                 assert isinstance(state, ValueState | ListState | MapState)
-                state.name = ValueState[object](state.name, ttl=ttl).name
+                state.name = ValueState[object](state.name, ttl=ttl).name  # which holds the ttl
         return declared
 
     def _add_windows(

@@ -1,6 +1,6 @@
 """The simulated flows, and the parts of their outputs that do not depend on the order of arrival.
 
-Their records are ``{"id": int, "key": str, "text": str}``.
+The flows read records ``{"id": int, "key": str, "text": str}``.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class SimulatedFlow(Struct, frozen=True):
 
     @property
     def loops(self) -> bool:
-        """Whether the flow has iterations under all policies; False for a drawn flow."""
+        """Whether the flow has iterations; False for a drawn flow, as `load` draws iterations only
+        for policies that can run them."""
         if self.spec == MODULE:
             return False
         return bool((self.flow or load_flow(self.spec)).loops)
@@ -73,7 +74,8 @@ RARE = [f"{word}{number}" for word in WORDS for number in range(4)]
 def records(rng: Random, count: int, front: int) -> list[object]:
     """Return random records with few keys and few words, so that many elements share a key.
 
-    Sometimes half of the records have many words: nodes treat their elements as large batches.
+    Sometimes half of the records have many words, so that nodes process large batches.
+    `front`: the number of the front that reads the records; it makes their ids unique.
     """
     long_probability = 0.5 if rng.random() < 0.2 else 0.0
     return [

@@ -1,7 +1,7 @@
 """Functions of drawn flows, on elements (word, number): stateless functions, and keyed functions,
 which read, change and clear every state type, alone and together.
 
-No keyed function is commutative: a lost, duplicated or reordered element changes all later outputs.
+No keyed function is commutative: a lost, duplicated or reordered element changes later outputs.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class GeneratedFunction(Struct, Generic[T], frozen=True):
 class KeyedFunctions(Struct, Generic[T], frozen=True):
     """Kind of keyed function.
 
-    `make`: draws a function; `outputs`: about the largest number of outputs of an element; `fails`:
+    `make`: draws a function; `outputs`: about the largest number of outputs per element; `fails`:
     whether the function raises for some elements.
     """
 
@@ -289,7 +289,7 @@ def _mutable(rng: Random) -> GeneratedFunction[Element]:
         counts = last.get({})
         counts[word] = counts.get(word, 0) + 1
         last.set(counts)
-        counts.clear()  # must not change the state, like all changes below after a put
+        counts.clear()  # a change of an object that was stored before must not change the state
         numbers = by_word.setdefault(word, [])
         numbers.append(number)
         by_word[word] = numbers
@@ -391,7 +391,7 @@ PROCESSES: tuple[KeyedFunctions[Iterable[Element]], ...] = (
 
 
 def event_time(record: dict[str, object]) -> object:
-    """Return the event time of a record in us: out of order by up to 50; some are no valid time."""
+    """Return the event time of a record in us, up to 50 us out of order; some are invalid."""
     number = int(str(record["id"]))
     if number % 13 == 5:
         return "yesterday"
@@ -459,7 +459,7 @@ AGGREGATES: dict[str, Aggregate] = {
 
 
 def of_row(row: dict[str, object]) -> Element:
-    """Return an element that depends on a whole row of a window, or of a late element."""
+    """Return an element that depends on all of a row: of an aggregate, or a late element's."""
     return str(row.get("key", "late")), mixed(sorted(map(str, row.items())), "")
 
 
@@ -473,7 +473,7 @@ def of_pair(pair: tuple[object, object]) -> Element:
 def in_rounds(
     context: Context, element: Element, total: ReducingState[int], seen: MapState[str, int]
 ) -> Iterator[Element | Again[Element]]:
-    """Send smaller numbers to other words, as long as numbers are above 20."""
+    """Send smaller numbers to other words in the next round, if the number is above 20."""
     word, number = element
     seen[word[:2]] = number
     if number > 20:

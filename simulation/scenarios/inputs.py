@@ -18,11 +18,14 @@ from driftline.engine.sources.record import COMMA, DEFAULT_SHAPE, UTF_8, Shape
 from driftline.engine.texts import counted
 
 READ_MAX = 10_000
-"""Number of records of a source, from its start, that may be drawn."""
+"""Records are drawn from at most this many records at the start of a source."""
 
 
 class Inputs(Protocol):
-    """Records for each source of a flow."""
+    """Records for each source of a flow.
+
+    `str()` returns the options of `driftline simulate` that select them; "" if none do.
+    """
 
     def draw(self, flow: Flow, rng: Random, count: int, front: int) -> list[object]:
         """Return the records of a run for a front, in the order of the source.

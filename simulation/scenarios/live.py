@@ -36,11 +36,12 @@ class ArrivalSchedule(Struct, frozen=True):
     until_s: float
     """Latest arrival time, in virtual seconds."""
     bursts: int
-    """All records arrive at `bursts` + 1 moments; 0: each record has a moment of its own."""
+    """Records arrive only at `bursts` + 1 moments; 0: each record has a moment of its own."""
     skew_s: float
     """How far the front's clock is ahead of the virtual time, in seconds."""
     unruly: float
-    """Probability, per turn of a producer, that it sends a random record, and a stranger's END."""
+    """Probability, per turn of a producer, that it sends one of its records at random, and an END
+    as a stranger."""
     producers: int
     """Number of producers."""
 
@@ -79,7 +80,7 @@ class LiveInput:
         return have_others_sent and acknowledged[name] == len(self.plans[name])
 
     def records(self) -> list[tuple[int, object]]:
-        """Return (time, payload) of all records that were ever in the log."""
+        """Return (time, payload) of all records and marks that were ever in the log."""
         return [(entry.time, unpack(entry.data)) for entry in self.log.all_written]
 
     def problem(self) -> str:
@@ -91,9 +92,12 @@ class LiveInput:
         for name, plan in self.plans.items():
             sent = [pack(round_trip(payload)) for _, payload in plan]
             if self.acknowledged[name] != len(sent) or len(logged[name]) != len(sent):
-                return f"{name} sent {len(sent)} records, the log has {len(logged[name])} of them"
+                return (
+                    f"{name} has {len(sent)} records, but {len(logged[name])} are in the log and "
+                    f"{self.acknowledged[name]} are acknowledged"
+                )
             if logged[name] != sent:
-                return f"the log has other records than {name} has sent, or in another order"
+                return f"the log has other records than {name}, or has them in another order"
         return ""
 
 
@@ -108,9 +112,9 @@ class SimulatedIntake(Intake):
 
     def receive(self, data: bytes, sender_key: SenderKey | None = None) -> None:
         self._waiting.append(data)
-        self._drain()
+        self._take_waiting()
 
-    def _drain(self) -> None:
+    def _take_waiting(self) -> None:
         while self._waiting and self.has_room():
             match unpack(self._waiting.popleft()):
                 case (bytes(route), str(producer), bytes(message)):
@@ -118,7 +122,7 @@ class SimulatedIntake(Intake):
                     self.take([route, message])
 
     def turn(self) -> bool:
-        self._drain()
+        self._take_waiting()
         super().turn()
         for route, answer in self.answers:
             producer = self._names[route]
@@ -159,7 +163,7 @@ class SimulatedProducer(Role):
     def receive(self, data: bytes, sender_key: SenderKey | None = None) -> None:
         kind, session, acknowledged, *_ = decode_answer(data)
         if session != self._session:
-            assert session < self._session, "another process is this producer, too"
+            assert session < self._session, "the answer names a newer session of this producer"
             return
         stored = self._feed.log.sequences().get(self.name, 0)
         assert acknowledged <= stored, f"{self.name}: {acknowledged} acknowledged, {stored} stored"

@@ -43,8 +43,8 @@ MASTERS = "master-0", "master-1", "master-2"
 """Hosts of masters, if there are several."""
 
 SLOW_S = (0.002, 0.02, 0.3, 7.0)
-"""Durations of a slow element in seconds. A node that is silent for the longest would be declared
-dead, without the heartbeats of long turns."""
+"""Durations of a slow element in seconds. During the longest, the master would declare the node
+dead if long turns sent no heartbeats."""
 
 CONSUMER_PAUSES_S = (0.01, 0.1, 0.7, STALLED_AFTER_S + 2.0)
 """Pauses of a slow consumer in seconds; during the longest, waiting work might count as stalled."""
@@ -59,7 +59,7 @@ class Scenario(Struct, frozen=True):
     nodes: int
     """Number of nodes at the start."""
     records: int
-    """Number of records of each front."""
+    """Number of generated records of each front; of records from files, the largest number."""
     window: int
     """Limit of a front's records in flight."""
     snapshot_interval_s: float
@@ -67,7 +67,7 @@ class Scenario(Struct, frozen=True):
     live: tuple[ArrivalSchedule | None, ...] = (None,)
     """Front i uses `live[i % len(live)]`; None: all its records are available at once."""
     slow_functions: SlowFunctions | None = None
-    """Which elements are slow; None: none."""
+    """Which elements make functions slow; None: none."""
     sink: str = "memory"
     """Target of the outputs: memory, files or lmdb."""
     embedded: bool = False
@@ -79,7 +79,7 @@ class Scenario(Struct, frozen=True):
     slow_consumer: SlowConsumer | None = None
     """Slow consumers, which then run in a separate process; None: consumers are not slow."""
     hangs: tuple[Hang, ...] = ()
-    """Processes that hang until the command kills them."""
+    """Processes that hang until the supervisor kills them."""
     rescale_requests: tuple[RescaleRequest, ...] = ()
     """Requests for other numbers of nodes."""
     standby: bool = False
@@ -123,8 +123,8 @@ def draw_scenario(
 ) -> Scenario:
     """Return the scenario of a seed.
 
-    `flow`: the flow, or its location (`load_flow`); None: the seed decides. `name`: the name of the
-    policy; None: the seed decides. `files`: a user's records; None: records are generated.
+    `flow`: the flow, or its location (`load_flow`); `name`: the name of the policy. If one of them
+    is None, the seed decides. `files`: a user's records; None: records are generated.
 
     Raises FlowError for a policy under which the flow has no unique correct outcome.
     """
@@ -158,7 +158,9 @@ def draw_scenario(
         embedded=rng.random() < 0.3,
         files=files,
     )
-    crash_at_end = rng.choice((0.0, 0.05, 0.2))  # drawn late: other draws stay as they were
+    # New settings are drawn after the others, or by a `Random` of their own. So a seed keeps its
+    # other settings.
+    crash_at_end = rng.choice((0.0, 0.05, 0.2))
     faults = replace(scenario.faults, crash_at_end=crash_at_end)
     drain_at_s = rng.random() * faults.until_s if rng.random() < 0.3 else None
     if policy.cut is SnapshotCut.NONE:
@@ -169,17 +171,17 @@ def draw_scenario(
             rng.choice(CONSUMER_PAUSES_S), faults.until_s, rng.choice((200, 1000, 5000))
         )
         scenario = replace(scenario, slow_consumer=slow_consumer, embedded=False)
-    rng = Random(seed + 5)  # other draws stay as they were
+    rng = Random(seed + 5)
     if policy.ordered and rng.random() < 0.2:
         scenario = replace(scenario, rescale_requests=draw_rescales(rng, faults.until_s))
-    rng = Random(seed + 4)  # other draws stay as they were
+    rng = Random(seed + 4)
     if rng.random() < 0.15:
         requests = scenario.rescale_requests
         new_nodes = requests[0].nodes if requests else 0
         hangs = draw_hangs(rng, scenario.nodes + new_nodes, faults.until_s)
         return replace(scenario, hangs=hangs)
     scenario = replace(scenario, standby=rng.random() < 0.25)
-    rng = Random(seed + 6)  # other draws stay as they were
+    rng = Random(seed + 6)
     if scenario.standby and rng.random() < 0.4:
         holes = draw_holes(rng, MASTERS, scenario.nodes, faults.until_s)
         return replace(scenario, holes=holes)

@@ -32,7 +32,7 @@ class FileSystem:
         """
         self.root = root
         self.rng = rng
-        self._next_error = draw_error
+        self._draw_error = draw_error
         self._durable: dict[int, bytes] = {}
         """Inode -> durable content."""
         self._names: dict[Path, dict[str, int]] = {}
@@ -106,29 +106,29 @@ class FileSystem:
         zeros = bytes(len(content) - cut)
         return self.rng.choice((content, content[:cut], content[:cut] + zeros))
 
-    def _is_done(self, error: BaseException | None) -> bool:
-        """Return whether to execute an operation that will raise `error`; None: it succeeds."""
+    def _draw_execution(self, error: BaseException | None) -> bool:
+        """Return whether to execute an operation: always without an `error`, else at random."""
         return error is None or self.rng.random() < 0.5
 
     # Replacements of the functions of `os`.
 
     def _write(self, file: int, data: bytes, offset: int) -> int:
-        error = self._next_error()
+        error = self._draw_error()
         if error is not None:
             _pwrite(file, data[: self.rng.randint(0, len(data))], offset)
             raise error
         return _pwrite(file, data[: self.rng.randint(1, len(data))], offset)
 
     def _truncate(self, file: int, length: int) -> None:
-        error = self._next_error()
-        if self._is_done(error):
+        error = self._draw_error()
+        if self._draw_execution(error):
             _ftruncate(file, length)
         if error is not None:
             raise error
 
     def _sync(self, file: int) -> None:
-        error = self._next_error()
-        if self._is_done(error):
+        error = self._draw_error()
+        if self._draw_execution(error):
             path = _path(file)
             self._pin(path)
             self._durable[os.fstat(file).st_ino] = path.read_bytes()
@@ -136,18 +136,18 @@ class FileSystem:
             raise error
 
     def _sync_names(self, file: int) -> None:
-        error = self._next_error()
+        error = self._draw_error()
         directory = _path(file)
         if directory == self.root or self.root in directory.parents:
             self._names.setdefault(directory, {})
-            if self._is_done(error):
+            if self._draw_execution(error):
                 self._names[directory] = _inodes(directory)
         if error is not None:
             raise error
 
     def _rename(self, old: Path, new: Path) -> None:
-        error = self._next_error()
-        if self._is_done(error):
+        error = self._draw_error()
+        if self._draw_execution(error):
             _replace(old, new)
         if error is not None:
             raise error

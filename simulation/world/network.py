@@ -61,7 +61,7 @@ class Network(Struct):
         return (sender, receiver) in self._holes
 
     def send(self, process: str, to: str, arrive: Callable[[], None]) -> None:
-        """Send a message to a role. `arrive` is called per arrival: never, once or twice."""
+        """Send a message to a role. Each arrival calls `arrive`: never, once or twice."""
         timeline, faults = self.timeline, self.faults
         channel = (process, to)
         all_channels = (process, "")
@@ -74,7 +74,7 @@ class Network(Struct):
         delay_s = self.rng.expovariate(1 / faults.delay_s)
         if self.rng.random() < faults.slow:
             delay_s *= 20
-        # Not before the last arrival on the channel, and exactly then: the channel is FIFO.
+        # At the earliest with the last arrival on the channel, which is FIFO.
         arrival = max(timeline.now + delay_s, self._arrivals.get(channel, 0.0))
         self._arrivals[channel] = arrival
         event = partial(self._arrive, process, arrive)

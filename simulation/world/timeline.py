@@ -31,7 +31,7 @@ class Faults(Struct, frozen=True):
     """Probability of each fault, the time at which faults end, and the usual delays."""
 
     until_s: float = 0.0
-    """Time in virtual seconds after which no fault happens, except `crash_at_end`."""
+    """Time in virtual seconds from which on no fault begins, except `crash_at_end`."""
     crash_at_message: float = 0.0
     """Per message: its receiver crashes before it handles the message."""
     crash_before_job: float = 0.0
@@ -47,7 +47,8 @@ class Faults(Struct, frozen=True):
     linger: float = 0.0
     """Per crash: messages sent before it arrive after the successor has started."""
     job_fails: float = 0.0
-    """Per job: it is not done, and reported as failed."""
+    """Per job: it is not done, and reported as failed. With a smaller probability, a stored bundle,
+    or an operation on a consumer's files, is reported as failed."""
     done_but_failed: float = 0.0
     """Per job: it is done, but reported as failed."""
     power: float = 0.0
@@ -57,7 +58,7 @@ class Faults(Struct, frozen=True):
     pause: float = 0.0
     """Per message: its receiver pauses."""
     cut: float = 0.0
-    """Per message: its channel is cut for a while."""
+    """Per message: its channel, or all channels of its sender, are cut for a while."""
     repeat: float = 0.0
     """Per message: it arrives twice."""
     delay_s: float = 0.002

@@ -6,10 +6,12 @@ role or several (a front and its intake, a node and its consumer), which crash a
 
 A crash loses the process with its memory. The disk of its host remains; a job in progress may or
 may not be done. A job may also fail, or be done but reported as failed. A pause stops a process
-like SIGSTOP: afterwards it continues with the messages that have arrived meanwhile; a hang lasts
-until the process is killed. A turn may take time. Until the turn ends, the process handles no
-message, and its messages wait, except those of `Role.make_heartbeats`. A process that raises a
-`DriftlineError` ends the run, as in reality; after `Unavailable` the process is restarted instead.
+like SIGSTOP: afterwards it continues with the messages that have arrived meanwhile. A hang is a
+pause that lasts until the process is killed.
+
+A turn may take time. Until the turn ends, the process handles no message, and sends none except
+those of `Role.make_heartbeats`. A process that raises a `DriftlineError` ends the run, as in
+reality; after `Unavailable` the process is restarted instead.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ RESTART_RATE = 20.0
 """Restarts per second: a process that died restarts after 50 ms on average."""
 
 OVERDUE_TICKS_MAX = 20
-"""Limit of overdue ticks in a row: with more, a real process would use a core while it waits."""
+"""Limit of ticks in a row that are due at once: with more, a real process would busy-wait."""
 
 
 class SimulatedHost(Struct):
@@ -198,8 +200,8 @@ class World(Struct):
             host.roles.clear()
         return bool(host.roles)
 
-    def _is_away(self, host: SimulatedHost, event: Callable[[], None]) -> bool:
-        """Return whether a process is paused or in a long turn; if so, reschedule the event."""
+    def _postpone_if_paused(self, host: SimulatedHost, event: Callable[[], None]) -> bool:
+        """Reschedule the event if the process is paused or in a long turn. Return whether it is."""
         if self.timeline.now >= host.paused_until:
             return False
         self.timeline.at_time(host.paused_until, event)
@@ -214,7 +216,7 @@ class World(Struct):
     def _tick(self, host: SimulatedHost, process: str, time: float) -> None:
         if host.process != process or host.tick_at != time or not host.roles:
             return
-        if self._is_away(host, lambda: self._tick(host, process, time)):
+        if self._postpone_if_paused(host, lambda: self._tick(host, process, time)):
             return
         now = self.timeline.now
         due = inf
@@ -232,7 +234,7 @@ class World(Struct):
     def _turn(self, host: SimulatedHost, process: str) -> None:
         if host.process != process or not host.roles:
             return
-        if self._is_away(host, lambda: self._turn(host, process)):
+        if self._postpone_if_paused(host, lambda: self._turn(host, process)):
             return
         host.turn_due = False
         self._turn_s = 0.0
@@ -246,7 +248,7 @@ class World(Struct):
         end = host.paused_until = self.timeline.now + turn_s
         self.timeline.add_trace(f"{process} is in a turn until {end:.6f}")
         self.timeline.at_time(end, lambda: self._end_turn(host, process))
-        self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
+        self.timeline.after(BEAT_S, lambda: self._send_heartbeats(host, process, end))
 
     def _turn_all(self, host: SimulatedHost) -> None:
         for role in host.roles.values():
@@ -254,13 +256,13 @@ class World(Struct):
             if role.turn():
                 self.turn_soon(host)
 
-    def _beat(self, host: SimulatedHost, process: str, end: float) -> None:
+    def _send_heartbeats(self, host: SimulatedHost, process: str, end: float) -> None:
         if host.process != process or not self.timeline.now < end == host.paused_until:
             return
         for role in host.roles.values():
             for to, data in role.make_heartbeats(self.clock):
                 self._send(host, role, to, data)
-        self.timeline.after(BEAT_S, lambda: self._beat(host, process, end))
+        self.timeline.after(BEAT_S, lambda: self._send_heartbeats(host, process, end))
 
     def _end_turn(self, host: SimulatedHost, process: str) -> None:
         if host.process != process or not host.roles or host.paused_until == inf:
@@ -319,7 +321,7 @@ class World(Struct):
         if host.process != process or not host.roles:
             return
         event = partial(self._execute_job, host, process, role, job)
-        if self._is_away(host, event):
+        if self._postpone_if_paused(host, event):
             return
         assert host.disk is not None
         timeline, faults, kind = self.timeline, self.timeline.faults, type(job).__name__
@@ -367,7 +369,7 @@ class World(Struct):
         role = host.roles.get(to)
         if role is None or not (to in host.fixed or address == host.process):
             return
-        if self._is_away(host, partial(self._arrive, sender, host, to, address, data)):
+        if self._postpone_if_paused(host, partial(self._arrive, sender, host, to, address, data)):
             return
         timeline = self.timeline
         if timeline.draw_fault(timeline.faults.pause, f"pause {host.kind}"):

@@ -27,7 +27,7 @@ SESSION_S = 0.15
 """Virtual seconds of silence after which a session expires."""
 
 PING_S = 0.03
-"""Interval of the checks for silent sessions, in virtual seconds."""
+"""Interval between checks for silent sessions, in virtual seconds."""
 
 LAG_S = 0.05
 """Maximum delay of a watch, and staleness of a read of the queue, in seconds."""
@@ -85,7 +85,7 @@ class ZooKeeper(Struct):
             raise StateMismatch("the session has expired")
         if isinstance(job, Enlist):
             if process not in self.queue:
-                self._change([*self.queue, process])
+                self._change_queue([*self.queue, process])
             return None
         if isinstance(job, FindSuccessor):
             successors = self.queue[self.queue.index(process) + 1 :]
@@ -102,13 +102,13 @@ class ZooKeeper(Struct):
             return ""
         session.watching = queue[position - 1]
         if session.watching not in self.queue:  # already gone: the watch fires at once
-            self._fire(session)
+            self._fire_watch(session)
         return queue[position - 1]
 
     def _is_cut(self, session: ZooKeeperSession) -> bool:
         return self.timeline.now < session.cut_until
 
-    def _change(self, queue: list[str]) -> None:
+    def _change_queue(self, queue: list[str]) -> None:
         self._previous_queue, self.queue, self._changed_at = self.queue, queue, self.timeline.now
 
     def _check_sessions(self) -> None:
@@ -129,12 +129,12 @@ class ZooKeeper(Struct):
             self.timeline.counted["session expired"] += 1
         if process not in self.queue:
             return
-        self._change([other for other in self.queue if other != process])
+        self._change_queue([other for other in self.queue if other != process])
         for other in self.sessions.values():
             if other.watching == process:
-                self._fire(other)
+                self._fire_watch(other)
 
-    def _fire(self, session: ZooKeeperSession) -> None:
+    def _fire_watch(self, session: ZooKeeperSession) -> None:
         session.watching = ""
         delay_s = self.timeline.rng.random() * LAG_S
         self.timeline.after(delay_s, partial(self._deliver_watch, session))
@@ -147,15 +147,15 @@ class ZooKeeper(Struct):
 
 
 class ZooKeeperStore:
-    """Replacement of a `MasterDisk`: carries out a master's jobs in ZooKeeper.
+    """Replacement of a `MasterDisk`: executes a master's jobs in ZooKeeper.
 
-    Without files: `open` and `flip_bit` do nothing.
+    It has no files, so `open` and `flip_bit` do nothing.
     """
 
     def __init__(self, zookeeper: ZooKeeper) -> None:
         self._zookeeper = zookeeper
         self.process = ""
-        """The running process."""
+        """The master's running process."""
 
     def execute_job(self, job: DurableJob) -> object:
         return self._zookeeper.execute_job(self.process, job)
