@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 
 from driftline.connectors.files import FileSource, ZipfSource
 from driftline.connectors.files.files import SeveralFiles
-from driftline.connectors.guarded import GuardedSource
+from driftline.connectors.guarded import CheckedSource, GuardedSource
 from driftline.connectors.inputs import PRODUCERS, open_files
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.received import check_position
@@ -149,7 +149,7 @@ def _source(name: str, value: Input) -> Source | RetainedSource | LiveSource:
             "records one by one with FlowTest"
         )
     if isinstance(value, Source):
-        return value if isinstance(value, SELF_CHECKING) else LimitedSource(value)
+        return value if isinstance(value, CHECKED) else CheckedSource(value)
     if isinstance(value, (bytes, bytearray, Mapping)) or not isinstance(value, Iterable):
         raise FlowError(
             f"source {name!r}: {_kind(value)} is not an input: give a list or an iterator of "
@@ -174,29 +174,8 @@ def _file(name: str, path: str | Path) -> Source:
         ) from None
 
 
-SELF_CHECKING = FileSource, SeveralFiles, ZipfSource
-"""Source classes that check the limits of records themselves."""
-
-
-class LimitedSource:
-    """Wrapper of a user's source that replaces invalid records by bad records."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-
-    @property
-    def name(self) -> str:
-        return self._source.name
-
-    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
-        for record in self._source.read(start):
-            yield record if isinstance(record, BadRecord) else validate_record(*record, self.name)
-
-    def progress(self) -> tuple[int, int] | None:
-        return self._source.progress()
-
-    def identity(self) -> str:
-        return self._source.identity()
+CHECKED = FileSource, SeveralFiles, ZipfSource, CheckedSource
+"""Source classes that check their records themselves."""
 
 
 class ListedRecords:

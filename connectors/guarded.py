@@ -6,14 +6,17 @@ wrong type, is a fault of the connector: it becomes a FlowError, which ends the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import monotonic, sleep
 from typing import TypeVar
 
 from driftline.connectors.live import LiveSource, Record
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable
-from driftline.engine.events import event_fields, log
+from driftline.engine.events import RateLimitedLog, event_fields, log
+from driftline.engine.labels import INFINITY
 from driftline.engine.operators.user_code import line_of
+from driftline.engine.sources.record import validate_record
+from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.texts import describe_exception, reraise_interrupt
 
 T = TypeVar("T")
@@ -42,16 +45,83 @@ def call_guarded(subject: str, call: Callable[[], T]) -> T:
         ) from error
 
 
+def _name_of(source: Source | LiveSource) -> str:
+    name: object = call_guarded(f"the source {type(source).__name__}", lambda: source.name)
+    if not isinstance(name, str):
+        raise FlowError(f"the source {name!r}: its name is not a text")
+    return name
+
+
+class CheckedSource:
+    """A user's source of records that can be read again, with checked calls and records.
+
+    Invalid payloads become bad records. Raises FlowError if the source breaks the contract of
+    `engine.sources.source.Source`.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self.name = _name_of(source)
+        self._title = f"the source {self.name!r}"
+
+    def read(self, start: int) -> Iterator[tuple[int, object] | BadRecord]:
+        """Yield the records of `Source.read`."""
+        records: Iterator[object] = call_guarded(
+            self._title, lambda: iter(self._source.read(start))
+        )
+        end = object()
+        last = max(start, 1) - 1
+        while (record := call_guarded(self._title, lambda: next(records, end))) is not end:
+            if not isinstance(record, BadRecord) and not (
+                isinstance(record, tuple) and len(record) == 2
+            ):
+                raise FlowError(
+                    f"{self._title}: read({start}) yielded {record!r:.200}; give pairs of a time "
+                    "and a record"
+                )
+            time: object = time_of(record)
+            if type(time) is not int or not last < time < INFINITY:
+                raise FlowError(
+                    f"{self._title}: read({start}) yielded the time {time!r:.200} after {last}; "
+                    "times are integers that grow from record to record, and less than 2**62"
+                )
+            last = time
+            if isinstance(record, BadRecord):
+                yield record
+            else:
+                yield validate_record(time, record[1], self.name)
+
+    def progress(self) -> tuple[int, int] | None:
+        """Return `Source.progress`; None if it fails, as it is only for display."""
+        try:
+            match self._source.progress():
+                case (int(), int()) as progress:
+                    return progress
+        except Exception:
+            pass
+        return None
+
+    def identity(self) -> str:
+        """Return `Source.identity`."""
+        identity: object = call_guarded(self._title, self._source.identity)
+        if not isinstance(identity, str):
+            raise FlowError(f"{self._title}: identity() returned {identity!r}, which is not a text")
+        return identity
+
+
 class GuardedSource:
     """A live source with checked calls and results."""
 
     def __init__(self, source: LiveSource) -> None:
         """Wrap a source. Raises FlowError if its name is not a text."""
         self._source = source
-        self.name = call_guarded(f"the source {type(source).__name__}", lambda: source.name)
+        self.name = _name_of(source)
         self._title = f"the source {self.name!r}"
-        if not isinstance(self.name, str):
-            raise FlowError(f"{self._title}: its name is not a text")
+        self._last_offsets: dict[str, int] = {}
+        """Partition -> largest offset that `poll` has returned."""
+        self._repeated_log = RateLimitedLog(
+            "repeated-records", f"{self._title} returned records again, which are dropped"
+        )
 
     def identity(self) -> str:
         """Return `LiveSource.identity`."""
@@ -93,6 +163,7 @@ class GuardedSource:
 
     def close(self) -> None:
         """Call `LiveSource.close`; log its error as a warning, as all records are stored."""
+        self._repeated_log.close()
         try:
             call_guarded(self._title, self._source.close)
         except DriftlineError as error:
@@ -104,9 +175,33 @@ class GuardedSource:
         if batch is None:
             return None
         try:
-            return [Record(*record) for record in batch]
+            records = [Record(*record) for record in batch]
         except TypeError:
             raise FlowError(
                 f"{self._title}: poll() returned {batch!r:.200}; give a list of Record, or None at "
                 "the end"
             ) from None
+        self._check_order(records)
+        return records
+
+    def _check_order(self, records: list[Record]) -> None:
+        """Raise FlowError if offsets of one list do not grow; log records of earlier lists.
+
+        A system may deliver records again, for example after a lost connection.
+        """
+        in_list: dict[str, int] = {}
+        for partition, offset, _ in records:
+            if not isinstance(partition, str) or type(offset) is not int:
+                return  # `check_position` rejects the record
+            if offset <= (previous := in_list.get(partition, -1)):
+                raise FlowError(
+                    f"{self._title}: poll() returned offset {offset} of partition {partition!r} "
+                    f"after offset {previous}; sort the records, and give each an offset of its own"
+                )
+            in_list[partition] = offset
+            if offset <= (last := self._last_offsets.get(partition, -1)):
+                self._repeated_log.add(
+                    monotonic(), f"offset {offset} of partition {partition!r} after offset {last}"
+                )
+            else:
+                self._last_offsets[partition] = offset

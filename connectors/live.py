@@ -67,8 +67,9 @@ class LiveSource(ABC):
             timeout_s: Return an empty list after waiting this long for a record.
 
         Returns:
-            Records, in ascending order within each partition; an empty list if there are none yet;
-            None if the source has ended and no record will follow.
+            Records, with ascending offsets within each partition; an empty list if there are none
+            yet; None if the source has ended and no record will follow. A record whose offset is
+            not above the largest one so far counts as a repetition, and is dropped with a warning.
 
         Raises:
             Unavailable: The system cannot be reached; `poll` is called again a second later.

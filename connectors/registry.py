@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
-from driftline.connectors.guarded import call_guarded
+from driftline.connectors.guarded import CheckedSource, call_guarded
 from driftline.connectors.live import LiveSource
 from driftline.connectors.python import check_name
 from driftline.connectors.sinks.consumer import Consumer, SinkContext
@@ -47,7 +47,7 @@ class Connector(Protocol):
         """Open the sink at an address for one barrier. Raise FlowError or Unavailable."""
 
 
-def open_source(address: str) -> Source | LiveSource:
+def open_source(address: str) -> CheckedSource | LiveSource:
     """Open the source at an address with a scheme.
 
     Raises FlowError if no connector has its scheme, and the errors of the connector.
@@ -59,7 +59,7 @@ def open_source(address: str) -> Source | LiveSource:
         raise FlowError(
             f"{address}: the connector returned a {type(source).__name__}, not a source"
         )
-    return source
+    return source if isinstance(source, LiveSource) else CheckedSource(source)
 
 
 def open_sink(address: str, context: SinkContext) -> Consumer:

@@ -40,16 +40,22 @@ def as_text(flow: Flow) -> str:
 def as_dot(flow: Flow) -> str:
     """Return the flow as DOT, for Graphviz; a shuffle is a dashed edge."""
     flow.validate()
-    lines = [f'digraph "{flow.name}" {{', "  rankdir=LR;", "  node [shape=box];"]
+    lines = [f'digraph "{_escaped(flow.name)}" {{', "  rankdir=LR;", "  node [shape=box];"]
     for vertex in flow.vertices:
-        states = "".join(f"\\n{type(s).__name__} {s.name}" for s in vertex.states)
+        states = "".join(f"\\n{type(s).__name__} {_escaped(s.name)}" for s in vertex.states)
         operator = vertex.operator
         shape = ", shape=invhouse" * operator.is_source + ", shape=house" * operator.is_sink
-        lines.append(f'  {vertex.number} [label="{vertex.name}\\n{vertex.kind}{states}"{shape}];')
+        label = f"{_escaped(vertex.name)}\\n{vertex.kind}{states}"
+        lines.append(f'  {vertex.number} [label="{label}"{shape}];')
     for vertex in flow.vertices:
         style = " [style=dashed, label=key]" if vertex.is_keyed else ""
         lines += [f"  {source} -> {vertex.number}{style};" for source in vertex.inputs]
     return "\n".join([*lines, "}"])
+
+
+def _escaped(text: str) -> str:
+    """Escape a text for a quoted string of DOT."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _details(flow: Flow, vertex: Vertex) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -261,7 +262,8 @@ def _hide_working_directory() -> None:
     """
     from driftline.deploy.runtime.supervision.child import hide_checkout
 
-    sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
+    with suppress(FileNotFoundError):  # the working directory was removed
+        sys.path[:] = [path for path in sys.path if path not in ("", os.getcwd())]
     hide_checkout()
 
 

@@ -106,7 +106,8 @@ class OutputDirectory:
                 raise StateMismatch(
                     f"{self.path} holds the outputs of another run: its flow, inputs, policy, "
                     "number of nodes, savepoint, format, sink address or version of Driftline "
-                    "differs. Give another --output"
+                    "differs. To continue that run, give all of these as they were; to begin "
+                    "another run, give another --output and --state"
                 )
         finally:
             lock.release()

@@ -306,15 +306,14 @@ def uncommitted_bytes(directory: Path, number: int, record: CommitRecord) -> int
 
 
 def checksum_of(path: Path, length: int) -> int:
-    """Return the checksum of the first `length` bytes of a file. Raises OSError.
+    """Return the checksum of the first `length` bytes of a file, or of all if it has fewer.
 
-    Precondition: the file has that many bytes.
+    Raises OSError.
     """
     checksum = 0
     if length:
         with path.open("rb") as file:
-            while length:
-                data = file.read(min(length, _READ_BYTES))
+            while data := file.read(min(length, _READ_BYTES)):
                 checksum = crc32(data, checksum)
                 length -= len(data)
     return checksum

@@ -13,7 +13,10 @@ import click
 from driftline.engine.durable import make_directory
 from driftline.engine.errors import Unavailable
 
-LIBRARIES = {"click", "filelock", "kazoo", "lmdb", "msgpack", "rich", "zmq"}
+LIBRARIES = {
+    *("click", "filelock", "kazoo", "lmdb", "msgpack", "msgspec", "prometheus_client", "rich"),
+    *("zmq", "zstandard"),
+}
 """Modules of other packages that Driftline imports."""
 
 RESERVED_NAMES = {"driftline", "conftest", "pytest"} | LIBRARIES | sys.stdlib_module_names

@@ -721,6 +721,17 @@ class WindowedStream(Generic[K, T]):
             return self._add(HoppingLate(windows, self.lateness), None)
         return self._add(Late(windows, self.lateness), None)
 
+    if not TYPE_CHECKING:  # type checkers report a method of a stream after `window`
+
+        def __getattr__(self, name: str) -> object:
+            """Raise FlowError for an operator of a stream: windows need an aggregate first."""
+            if name not in {*_UNKEYED_METHODS, *_KEYED_METHODS}:
+                raise AttributeError(f"a windowed stream has no {name!r}")
+            raise FlowError(
+                f".window(...) after {self.keyed.stream.vertex.name!r} needs "
+                f"{_or_list(['aggregate', 'reduce', 'collect'])} next: put .{name} after it"
+            )
+
     def _add(self, operator: Windowed, name: str | None) -> Stream[dict[str, Any]]:
         return self.keyed._add_keyed(
             operator, name, None, operator.apply, operator.states, operator.fire

@@ -162,9 +162,11 @@ class Outbound:
 
         `packed`: the encoded payloads.
         """
+        if not batch[0]:
+            return
         if self.batches and len(self.batches[-1][0][0]) + len(batch[0]) < BATCH_ELEMENTS_MIN:
             self.batches[-1] = _joined(self.batches[-1][0], batch), b""
-        elif batch[0]:
+        else:
             self.batches.append((batch, packed))
 
     def take(self) -> list[tuple[Elements, bytes]]:

@@ -436,7 +436,7 @@ class TimedStep(Speculative):
                 self.timer_count -= 1
 
     def _drop(self, states: list[State], timer: str) -> bool:
-        """Drop the value of an expiry timer; return False if the timer is no expiry timer."""
+        """Drop the value of an expiry timer; return False for any other timer."""
         if (expiring := parse_expiry_timer(timer)) is None:
             return False
         name, item = expiring

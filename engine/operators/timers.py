@@ -47,7 +47,7 @@ def expiry_timer(state: str, item: bytes = b"") -> str:
 
 
 def parse_expiry_timer(name: str) -> tuple[str, bytes] | None:
-    """Return (state, packed key of the item) that a timer drops; None if it is no expiry timer."""
+    """Return (state, packed key of the item) that a timer drops; None for any other timer."""
     if not name.startswith(_EXPIRY):
         return None
     _, item, state = name.split(" ", 2)
@@ -143,7 +143,9 @@ class Timers:
             time = self.now + parse_duration(after, f"timer {name!r}: after", least=-TIMER_LIMIT)
         else:
             time = to_microseconds(at, "us") if not isinstance(at, int) else at
-        if not self._min_time <= time < TIMER_LIMIT:
+        if not -TIMER_LIMIT <= time < TIMER_LIMIT:
+            raise ValueError(f"timer {name!r}: the time {time} is out of range")
+        if time < self._min_time:
             raise ValueError(
                 f"timer {name!r}: a timer that fires at {self.now} can only set later timers, "
                 f"not one at {time}"

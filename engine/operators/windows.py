@@ -84,7 +84,7 @@ class Hopping(Windows):
         self.every = parse_duration(every, "every of a hopping window", least=1)
         if self.size > WINDOWS_MAX * self.every:
             raise FlowError(
-                f"an element would be in {self.size // self.every} hopping windows of {size!r} "
+                f"an element would be in {-(-self.size // self.every)} hopping windows of {size!r} "
                 f"every {every!r}; give a larger every, so that it is in at most {WINDOWS_MAX}"
             )
 

@@ -164,7 +164,7 @@ def copy_outputs(values: list[object]) -> list[object]:
 
 
 def copy_if_mutable(value: object) -> object:
-    """Return an output itself if it is immutable, else a copy as of now."""
+    """Return an output itself if it is immutable, else a copy in its current form."""
     [stored] = freeze_outputs([value])
     return thaw_output(stored)
 

@@ -56,14 +56,14 @@ class _Word(NamedTuple):
     flat_positions: Numbers
 
     def keys(self, first: int, number: int) -> NDArray[np.int64]:
-        """Return a sort key per position: (ordinal, position, `number`), packed into one integer.
+        """Return a sort key per position: (ordinal - `first`, position, `number`), packed.
 
         The keys cover `_STEP_VERSIONS` versions from the ordinal `first` on. `number`: number of
-        this word.
+        this word. Without the subtraction, large ordinals would not fit into 63 bits.
         """
         low, high = np.searchsorted(self.ordinals, (first, first + _STEP_VERSIONS))
         begins = self.begins[low : high + 1]
-        keys = np.repeat(self.ordinals[low:high].astype(np.int64), np.diff(begins))
+        keys = np.repeat(self.ordinals[low:high].astype(np.int64) - first, np.diff(begins))
         keys <<= _POSITION_BITS
         keys += self.flat_positions[begins[0] : begins[-1]]
         keys <<= _WORD_BITS
@@ -117,7 +117,7 @@ class CommonWords:
             keys >>= _WORD_BITS
             rows = np.flatnonzero(np.diff(keys) == 1)  # the next row holds the adjacent position
             pair_chunks.append(numbers[rows] * COMMON_MAX + numbers[rows + 1])
-            place_chunks.append(keys[rows])
+            place_chunks.append(keys[rows] + (first << _POSITION_BITS))
         pairs = np.concatenate(pair_chunks)
         order = pairs.argsort(kind="stable")
         counts = np.bincount(pairs, minlength=COMMON_MAX * COMMON_MAX)

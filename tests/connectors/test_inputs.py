@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from driftline.connectors.files.files import FileSource, SeveralFiles
+from driftline.connectors.guarded import CheckedSource
 from driftline.connectors.inputs import Input, PipedInput, open_inputs
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources.record import Shape
+from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import pack
 
 
@@ -141,3 +145,44 @@ def test_name_that_is_not_utf8_is_an_input(folder: Path) -> None:
     assert isinstance(found, FileSource)
     assert (found.name, pack(found.identity())) == (r"caf\udce9.txt", pack(r"caf\udce9.txt (text)"))
     assert list(found.read(1)) == [(1, {"text": "tea", "id": 1})]
+
+
+class BrokenSource:
+    """Source of a user that breaks the contract: `read` yields or raises what it is given."""
+
+    name = "broken"
+
+    def __init__(self, *yields: object) -> None:
+        self.yields = yields
+
+    def read(self, start: int) -> Iterator[Any]:
+        for each in self.yields:
+            if isinstance(each, BaseException):
+                raise each
+            yield each
+
+    def progress(self) -> tuple[int, int] | None:
+        raise ValueError("only for display")
+
+    def identity(self) -> str:
+        return "broken"
+
+
+@pytest.mark.parametrize(
+    ("yields", "problem"),
+    [
+        ([(1, "a"), (2, "b", "c")], r"yielded \(2, 'b', 'c'\); give pairs"),
+        ([(2, "a"), (1, "b")], "yielded the time 1 after 2"),
+        ([(0, "a")], "yielded the time 0 after 0"),
+        ([(2.0, "a")], r"yielded the time 2\.0 after"),
+        ([(2**62, "a")], r"less than 2\*\*62"),
+        ([BadRecord(3, "file", "reason", "text"), (3, "b")], "yielded the time 3 after 3"),
+        ([(1, "a"), KeyError("k")], "the source 'broken' raised KeyError: 'k'"),
+        ([SystemExit(0)], "the source 'broken' raised SystemExit"),
+    ],
+)
+def test_fault_of_a_source_is_named(yields: list[object], problem: str) -> None:
+    source = CheckedSource(BrokenSource(*yields))
+    assert source.progress() is None
+    with pytest.raises(FlowError, match=problem):
+        list(source.read(0))

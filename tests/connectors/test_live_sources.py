@@ -182,12 +182,13 @@ def doubled() -> Flow:
 
 
 def test_run_in_python_polls_again_and_recognises_repeated_records(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(inputs, "SOURCE_RETRY_S", 0.01)
     first, second = [Record("a", 0, 1), Record("a", 1, 2)], [Record("a", 1, 2), Record("a", 5, 3)]
     source = FlakySource(first, Unavailable("away"), second, Unavailable("away"))
     assert [item.value for item in run(doubled(), [source])] == [2, 4, 6]
+    assert "returned records again, which are dropped: offset 1 of partition 'a'" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -197,6 +198,10 @@ def test_run_in_python_polls_again_and_recognises_repeated_records(
         ([("a", 0)], r"poll\(\) returned \[\('a', 0\)\]; give"),
         (KeyError("k"), "the source 'flaky' raised KeyError: 'k'"),
         ([Record("\ud800", 0, 1)], "the partition is not a text"),
+        (
+            [Record("a", 5, 1), Record("b", 3, 2), Record("a", 5, 3)],
+            "offset 5 .*'a' after offset 5",
+        ),
     ],
 )
 def test_fault_of_a_live_source_is_named(found: object, problem: str) -> None:

@@ -93,7 +93,7 @@ def _check_and_remove(flow: Flow, state: Path, output: Path) -> None:
     if metadata.is_dir() and output != state / RECORDS:
         _check_format(output)
     output_paths = _outputs(flow, run, output) if metadata.is_dir() else []
-    _check_same_run(run, state, output)
+    _check_same_run(run, state, output, is_state_empty=not state_paths)
     _check_logs(run, state)
     registry = state / "registry"
     # The registry and the identity name the files of the run, so they are removed last.
@@ -191,7 +191,9 @@ def _output_names(
 # Checks before the removal.
 
 
-def _check_same_run(run: ClusterState | None, state: Path, output: Path) -> None:
+def _check_same_run(
+    run: ClusterState | None, state: Path, output: Path, *, is_state_empty: bool
+) -> None:
     """Check that the state and the outputs belong to one run.
 
     Raises StateMismatch for outputs of another run, and if the outputs of this state are in another
@@ -210,12 +212,13 @@ def _check_same_run(run: ClusterState | None, state: Path, output: Path) -> None
             )
     if run is not None:
         lineages.discard(run.lineage)
-    elif state.parent == output / ".driftline":  # the state of these outputs is lost
-        lineages.clear()
+    elif state.parent == output / ".driftline" and not is_state_empty:
+        lineages.clear()  # the registry of these outputs is lost
     if lineages - {""}:
         raise StateMismatch(
             f"{output} holds outputs of another run than that of state directory {state}: give the "
-            "--state of these outputs, or another --output"
+            "--state of these outputs, or another --output; if that state is lost, remove the "
+            "outputs by hand"
         )
 
 

@@ -8,6 +8,7 @@ import pytest
 from driftline.engine.errors import DriftlineError, FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.flow_graph import PATH_LENGTH_MAX
+from driftline.engine.operators.windows import Tumbling
 from driftline.engine.reference import run_reference
 from driftline.engine.state.managed import ListState, ValueState
 
@@ -36,6 +37,10 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
         "declares state 's' twice",
     ),
     (lambda flow: flow.source("in").key_by(0).map(len), r"after .*'in' needs \.scan\(\.\.\.\), "),  # type: ignore[attr-defined]
+    (
+        lambda flow: flow.source("in").key_by(0).window(Tumbling("1m")).sink(),  # type: ignore[attr-defined]
+        r"\.window\(\.\.\.\) after 'in' needs .* or \.collect\(\.\.\.\) next: put \.sink after it",
+    ),
     (
         lambda flow: flow.source("in").union(Flow("other").source("in"), name="joined"),
         "union 'joined' cannot merge streams of different flows",

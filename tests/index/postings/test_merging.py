@@ -16,7 +16,7 @@ from driftline.index.postings import packing, pairs
 from driftline.index.postings import segment as segments
 from driftline.index.postings.merging import write
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.segment_reader import SegmentReader
+from driftline.index.postings.segment_reader import Run, SegmentReader
 from tests.index.postings.model import VersionRow, check, many_rows, rows, tail_of
 
 
@@ -101,3 +101,18 @@ def test_failed_segment_write_leaves_no_file(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write([tail], tmp_path / "never")
     assert not list(tmp_path.iterdir())
+
+
+def test_pairs_of_versions_with_large_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "_STEP_VERSIONS", 1 << 24)
+    monkeypatch.setattr(pairs, "COMMON_POSITIONS_MIN", 1)
+    ordinals = np.array([5, 1 << 26], np.uint32)
+    one, two = np.array([1, 1], np.uint32), np.array([2, 2])
+    common = pairs.CommonWords()
+    for word, position in (("a", 7), ("b", 8)):
+        positions = np.array([position, position], np.uint32)
+        common.add(Run([word], two[:1], ordinals, one, positions))
+    [run] = common.runs((1 << 26) + 1)
+    assert run.words == [pairs.pair_of("a", "b")]
+    assert run.ordinals.tolist() == [5, 1 << 26]
+    assert run.positions.tolist() == [7, 7]

@@ -213,6 +213,10 @@ def test_fresh_keeps_outputs_that_do_not_belong_to_the_state(
     before = copy.files()
     with pytest.raises(StateMismatch, match="outputs of another run"):
         remove_run(copy.flow(), tmp_path / "elsewhere", copy.output)
+    copy.state.rename(tmp_path / "state")  # as if the run had been started with --state
+    with pytest.raises(StateMismatch, match="give the --state of these outputs"):
+        copy.remove_old_run()
+    (tmp_path / "state").rename(copy.state)
     registry = FileRegistry(copy.state / "registry")
     state = registry.read()
     assert state is not None
