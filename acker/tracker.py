@@ -6,12 +6,12 @@ elements are tracked under that time. A node acknowledges a processed frame once
 that frame and the ids of all frames that it sent as a result. So a cell is zero only if no frame of
 that tracking time is in flight to that stage, except with probability 2^-63 (Storm's acker; paper
 "Delivery, consistency, and determinism", section V-A1). Two other things keep a cell non-zero: the
-token of elements that wait at a `BufferingGate`, and `blocking_cell`.
+token of the elements that wait at a `BufferingGate`, and a `blocking_cell`.
 
 Fronts need no cells. Their frames *cover* intervals of times, and promises cover the times without
 a frame; each interval begins where the previous one ends. An interval counts once its frame is
 acknowledged or the promise arrives. Stage 0 is done with all times of a front up to the first gap
-between counted intervals. So a root element needs no message of its own.
+between counted intervals. So fronts send no message to the tracker per root element.
 
 Example: one front, one node, two stages. The record of time 1 produces a frame with id 77 for
 stage 1; both are processed, then the front ends.
@@ -33,9 +33,9 @@ stage 1; both are processed, then the front ends.
     True
 
 An operator with timers (`engine.operators.timed`) applies the elements of a time once all of them
-have `arrived`. Like a front, it then covers an interval of times: it has emitted everything with
-these times. A *coverer* is a front, or an operator with timers at one node; these operators are
-numbered after the fronts (`waiting`).
+have `arrived`. Like a front, it then covers an interval of times: it has emitted all its outputs
+with these times. A *coverer* is a front, or an operator with timers at one node. Coverers are
+numbered: fronts first, then these operators in the order of the argument `waiting`.
 
 Inputs: covered intervals, acknowledgements, deliveries. Outputs: `frontiers`, `processed`,
 `delivered`, and `take_lagging_fronts`. Invariant: no frontier ever decreases.
@@ -54,9 +54,9 @@ from driftline.engine.labels import INFINITY
 
 
 def blocking_cell(node: int, start: int) -> tuple[int, int, int]:
-    """Return the cell with which a node blocks all frontiers from time `start` on.
+    """Return a node's cell that keeps all frontiers from passing time `start`.
 
-    Under strong-productions, the tracker begins each incarnation with such a cell for each node. A
+    Under strong-productions, the master's tracker begins each incarnation with one for each node. A
     node clears its cell when it reports the frames that it sends again.
     """
     return 0, start, 1 << node
@@ -65,8 +65,8 @@ def blocking_cell(node: int, start: int) -> tuple[int, int, int]:
 class Tracker:
     """Progress of one incarnation, from the time at which its replay starts.
 
-    `stages`: number of stages without the additional last one, which stands for outputs that are
-    not released yet. `waiting`: the stage of each operator with timers, once per node.
+    `stages`: number of stages of the flow; the tracker adds one for outputs that are not released
+    yet. `waiting`: the stage of each operator with timers, once per node.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Tracker:
         stages_of_waiting = list(waiting)
         self._fronts = fronts
         self._waiting: list[list[int]] = [[] for _ in range(stages + 1)]
-        """Per stage: the numbers of its operators with timers."""
+        """Per stage: the coverer numbers of its operators with timers."""
         self.arrived: dict[int, int] = dict.fromkeys(stages_of_waiting, start)
         """Per stage of operators with timers: the time below which all its elements have arrived,
         at the last call of `frontiers`."""
@@ -85,15 +85,15 @@ class Tracker:
         self._cells: list[dict[int, int]] = [{} for _ in range(stages + 1)]
         """Per stage: time -> XOR of the ids of the frames in flight, without zeros."""
         self._times: list[list[int]] = [[] for _ in range(stages + 1)]
-        """Per stage: heap of the times in `_cells`, and of some finished times."""
+        """Per stage: heap of the times in `_cells`, and of finished times not removed yet."""
         self._done_below = [start] * coverers
         """Per front: stage 0 is done with all smaller times. Then, per operator with timers: it
         has emitted everything with a smaller time."""
         self._covered = [0] * fronts + [start] * len(stages_of_waiting)
-        """Per coverer: covered intervals contain all smaller times, without a gap. 0 for a front:
-        it has no covered interval yet."""
+        """Per coverer: covered intervals contain all smaller times, without a gap. For a front, 0
+        means that no interval is covered yet."""
         self._after_gap: list[dict[int, int]] = [{} for _ in range(coverers)]
-        """Per coverer: covered intervals (since -> until) after a gap."""
+        """Per coverer: covered intervals (since -> until) that begin after a gap."""
         self._sent = [0] * fronts
         """Per front: the front has sent all its records below this time."""
         self._durable = [start] * fronts
@@ -103,8 +103,8 @@ class Tracker:
         self._requested = [start] * fronts
         """Per front: the largest time that `take_lagging_fronts` has returned."""
         self.reached = start
-        """The largest finite time up to which a covered interval extends. Once all fronts have
-        ended, every element has a smaller time."""
+        """The largest finite end of a covered interval. Once all fronts have ended, every element
+        has a smaller time."""
         self._last: tuple[int, ...] = (start,) * (stages + 1)
         """The newest result of `frontiers`."""
 
@@ -166,8 +166,8 @@ class Tracker:
     def frontiers(self) -> tuple[int, ...]:
         """Return, per stage, the time below which this and all earlier stages are done.
 
-        The last number is the frontier of outputs, which additionally waits until inputs are
-        durable. Updates `arrived`.
+        The last number is the frontier of outputs, which also waits until inputs are durable.
+        Updates `arrived`.
         """
         frontier = min(self._done_below[: self._fronts])
         frontiers = []
@@ -195,7 +195,7 @@ class Tracker:
 
     @property
     def waits_for_logs(self) -> bool:
-        """Whether processed elements wait only until their input records are durable."""
+        """Whether the frontier of outputs waits only until input records are durable."""
         self.frontiers()  # removes finished times from the heaps
         return self.durable < min(
             [*self._done_below, *(times[0] for times in self._times if times)]
@@ -213,21 +213,21 @@ class Tracker:
         return min(self.processed, *self._delivered)
 
     def undelivered(self) -> list[int]:
-        """Return the nodes with processed outputs that the consumer lacks."""
+        """Return the nodes whose consumer may lack outputs below `processed`."""
         processed = self.processed
         return [node for node, time in enumerate(self._delivered) if time < processed]
 
     def take_lagging_fronts(self) -> list[tuple[int, int]]:
-        """Return (front, time) of each lagging front, to ask it for a promise up to this time.
+        """Return (front, time) of each lagging front; the caller requests a promise up to the time.
 
-        A front lags if stage 0 has progressed further with the times of another front. It may have
-        no records, so that only a promise is missing. Each front is returned once per time. A front
+        A front lags if stage 0 has progressed further with the times of another front. Such a front
+        may have no records: then only a promise is missing. Each pair is returned once. A front
         without a covered interval is omitted: it may not have joined this incarnation yet, and
         would drop the request. The next message would then show a gap in the numbers, which starts
         a recovery.
         """
         needed = max(self._done_below[: self._fronts])
-        if needed >= INFINITY:  # a front has ended: the others need only pass the times sent so far
+        if needed >= INFINITY:  # a front has ended: the others need to pass only covered times
             needed = self.reached
         lagging_fronts = []
         for front, done_below in enumerate(self._done_below[: self._fronts]):
@@ -266,8 +266,8 @@ class ReportedProgress:
     """Progress of one incarnation from time `start`, as its nodes report it to the master.
 
     Only policies with label order use it. Each node has a `Tracker` that receives all
-    acknowledgements, so the frontiers of every tracker are valid, and the largest one counts. The
-    master needs no tracker: a new master knows the progress once every node has sent a
+    acknowledgements, so the frontier of every node is valid, and the largest one counts. The master
+    needs no tracker of its own: a new master knows the progress once every node has sent a
     `NodeProgress`. Invariant: `processed` and `delivered` never decrease.
     """
 
@@ -279,11 +279,11 @@ class ReportedProgress:
         self._delivered = [0] * nodes
         """Per node: the consumer has the node's outputs below this time."""
         self._last_sent: list[int | None] = [None] * nodes
-        """Per node: the largest time of an output that it may have sent; None before its report."""
+        """Per node: largest time of an output that it may have sent; None before a report."""
         self._oldest: list[tuple[int, int] | None] = [None] * nodes
         """Per node: (time, stage) of the oldest frame that it knows to be in flight, or None."""
         self._waits_for_logs = [False] * nodes
-        """Per node: whether processed elements wait only until their input records are durable."""
+        """Per node: `Tracker.waits_for_logs` in its last report."""
 
     def record_report(
         self,
@@ -318,11 +318,11 @@ class ReportedProgress:
 
     @property
     def waits_for_logs(self) -> bool:
-        """Whether processed elements wait for a front's input log, by the nodes' last reports."""
+        """Whether outputs of a node wait only for an input log, by the nodes' last reports."""
         return any(self._waits_for_logs)
 
     def undelivered(self) -> list[int]:
-        """Return the nodes with processed outputs that the consumer lacks."""
+        """Return the nodes whose consumer may lack outputs below `processed`."""
         return [node for node, time in enumerate(self._delivered) if time < self.processed]
 
     def oldest(self) -> tuple[int, int] | None:

@@ -1,8 +1,8 @@
 """A cluster in this process and in virtual time, made of the classes of a real one.
 
 Nodes, master, fronts and consumer server exchange messages in the wire format, as processes do, in
-a simulated world without faults (`simulation.world`). The only failures are calls of
-`Cluster.kill`. Snapshots are in memory. Virtual time advances with the work, without waiting.
+a simulated world without faults (`simulation.world`). Only `Cluster.kill` makes a process fail.
+Snapshots are in memory. Virtual time jumps from event to event, so no call waits.
 """
 
 from __future__ import annotations
@@ -35,10 +35,11 @@ RUN = "in one process"
 """The run id of all runs of a `Cluster`; other runs have a random id."""
 
 NO_PROGRESS_TIMEOUT_S = 600.0
-"""Virtual seconds without progress after which a run fails, in addition to ten snapshot intervals.
-User functions take no virtual time, so a slow function does not fail the run."""
+"""A run fails after this many virtual seconds plus ten snapshot intervals without progress. User
+functions take no virtual time, so a slow function does not fail the run."""
 
 OnBad = Callable[[Sequence[BadRecord]], None]
+"""Function to call with bad records that a front has set aside."""
 
 
 class Cluster:
@@ -116,7 +117,7 @@ class Cluster:
             raise self.error
 
     def run_until(self, done: Callable[[], bool]) -> None:
-        """Process events until `done()`.
+        """Process events until `done` returns true.
 
         Raises the error that ended the run, and Unavailable if the run makes no progress.
         """
@@ -132,7 +133,7 @@ class Cluster:
             self.step()
 
     def kill(self, name: str) -> None:
-        """Kill a process as kill -9 does; it restarts soon.
+        """Kill a process as kill -9 does; it restarts after a short virtual time.
 
         Raises FlowError if no process has this name.
         """
@@ -166,7 +167,7 @@ class Cluster:
 
     @property
     def nodes(self) -> list[Node]:
-        """The nodes that run or have ended normally; a node that was killed is missing."""
+        """The nodes that run or have ended normally; a killed node is missing until it restarts."""
         roles = [host.role or host.ended_role for host in self._nodes]
         return [role for role in roles if isinstance(role, Node)]
 
@@ -279,7 +280,7 @@ class Cluster:
         if isinstance(role, Master) and role.broken:
             raise Crashed("broken")
         if isinstance(role, ConsumerServer) and role.problems:
-            # In virtual time, the barrier would retry forever without delay.
+            # Do not let the barrier retry: virtual time does not wait for the consumer to recover.
             self.error = self.error or Unavailable(next(iter(role.problems.values())))
         if isinstance(role, Front) and role.outcome is not None:
             self._end(role.outcome)

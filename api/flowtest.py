@@ -33,7 +33,7 @@ MESSAGE_S = 0.0005
 """Average virtual time of a message or a disk write, in seconds."""
 
 MOMENT_S = 0.004
-"""Maximum virtual time of a `send` without `settle`, in seconds."""
+"""Maximum virtual time that `send(..., settle=False)` lets pass, in seconds."""
 
 SNAPSHOT_INTERVAL_S = 0.05
 """Virtual time between snapshots, in seconds."""
@@ -59,22 +59,25 @@ class FlowTest:
         {'spent': 6}
 
     Nodes, master, fronts and consumer are those of a cluster, in this process and in virtual time,
-    so a test never waits. The n-th record or mark of the test has time n, whatever its source.
-    Values pass through the wire format, so a list that is sent arrives as a tuple. All records are
-    kept, and replayed after a kill.
+    so a test never waits. Each record takes the next time 1, 2, ..., whatever its source. So does
+    each event-time mark of `advance_to`, `let_idle` and `end`. Values pass through the wire format,
+    so a list that is sent arrives as a tuple. All records are kept, and replayed after a kill.
 
-    Methods that return outputs or states first settle the test, as `settle` does.
+    Methods that return outputs or states first call `settle`. If the run has failed earlier, they
+    return the outputs and states as of the failure. The end of the `with` block calls `end`, unless
+    the block or the run has failed.
 
     Args:
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
         nodes: Number of nodes.
-        policy: Guarantee of the run. Under an unordered policy, `seed` determines the order.
+        policy: Guarantee of the run. Under a policy without label order, `seed` determines the
+            order of elements.
         seed: Determines message delays, and so the work that a kill interrupts. The same calls with
             the same seed have the same results.
         dead_letters: Elements whose function raises go to `failures`, and do not end the run.
 
     Raises:
-        FlowError: The flow cannot run, or `nodes` is less than 1.
+        FlowError: The flow cannot run, `nodes` is less than 1, or there is no such policy.
     """
 
     def __init__(
@@ -100,7 +103,7 @@ class FlowTest:
         """Sources that are idle until their next record."""
         self._consumer = MemoryConsumer()
         self._read_counts: dict[int, int] = {}
-        """Sink -> number of the consumer's items (of all sinks) at the last `take` for it."""
+        """Sink -> number of the consumer's items, of all sinks, at the last `take` of this sink."""
         self._cluster = Cluster(
             self._flow,
             list(self._sources.values()),
@@ -125,13 +128,15 @@ class FlowTest:
         Args:
             source_and_record: The name of the source, optional if the flow has only one source; and
                 the record.
-            settle: Process the record completely. False: only a moment passes, whose length depends
-                on the seed; the record is then in progress, and a `kill` may hit it.
+            settle: Whether to return only once the record is processed and its outputs are
+                delivered. If False, up to 4 ms of virtual time pass, as the seed determines, so a
+                `kill` may interrupt the work on the record.
 
         Raises:
             FlowError: The flow has no such source, or the test has ended.
             PayloadError: The record has values outside the wire format.
-            FunctionFailed: A function raised. The run has ended: every later call raises it again.
+            FunctionFailed: A function raised. The run has ended: later calls raise the error again,
+                except `kill` and those that return outputs or states.
         """
         source = self._source(source_and_record[:-1], len(source_and_record))
         received = check_record(source.name, self._time + 1, source_and_record[-1])
@@ -145,16 +150,17 @@ class FlowTest:
             self._cluster.pass_time(self._cluster.rng.random() * MOMENT_S)
 
     def advance_to(self, time: object) -> None:
-        """Move the watermarks of all sources with event times to a time of day minus `max_delay`.
+        """Raise the watermarks of all sources with event times to `time` minus `max_delay`.
 
-        In a run, the ticks of live sources do this. Timers fire and windows end without a record.
+        So timers fire and windows end without another record. In a run, ticks of live sources do
+        this.
 
         Args:
             time: Microseconds since 1970, a datetime or an ISO 8601 text; in UTC if it has no time
                 zone.
 
         Raises:
-            FlowError: It is not a time, no source has event times, or the test has ended.
+            FlowError: `time` is not a time, no source has event times, or the test has ended.
             FunctionFailed: A function raised.
         """
         try:
@@ -185,7 +191,10 @@ class FlowTest:
         return names
 
     def _append(self, source: ScriptedSource, payload: object) -> None:
-        """Append a record or a mark to a source. Raises FlowError, FunctionFailed."""
+        """Append a record or a mark to a source.
+
+        Raises FlowError if the test has ended, and the error that ended the run.
+        """
         if self._cluster.error is not None:
             raise self._cluster.error
         if self._cluster.is_over:
@@ -198,7 +207,8 @@ class FlowTest:
         """Kill a process as ``kill -9`` does; it restarts, and the run recovers.
 
         Args:
-            process: node-0, node-1, ..., front-0, ... (one for each source), master or consumer.
+            process: ``"node-0"``, ``"node-1"``, ..., ``"front-0"``, ... (one for each source),
+                ``"master"`` or ``"consumer"``.
 
         Raises:
             FlowError: There is no such process, or the test has ended.
@@ -214,11 +224,14 @@ class FlowTest:
 
         Raises:
             FunctionFailed: A function raised.
+            Unavailable: The run makes no progress.
         """
         self._cluster.run_until(lambda: self._cluster.is_settled(self._time))
 
     def end(self) -> None:
-        """End the sources, and finish the run. Outputs and states can still be inspected.
+        """End all sources, and run until all outputs are delivered.
+
+        Afterwards outputs and states can still be inspected.
 
         Raises:
             FunctionFailed: A function raised.
@@ -266,7 +279,7 @@ class FlowTest:
         return self._items(self._sink(sink))
 
     def take(self, sink: str | None = None) -> list[object]:
-        """Return the values of the outputs of a sink since the last `take` for this sink.
+        """Return the values of a sink's outputs since its last `take`, in label order.
 
         Arguments and errors are those of `outputs`.
         """
@@ -281,15 +294,15 @@ class FlowTest:
         return [Failure.from_payload(item.value) for item in self._items(FAILURES)]
 
     def state(self, operator: str, key: object) -> dict[str, object]:
-        """Return the states of a key.
+        """Return the states that an operator keeps for a key.
 
         Args:
             operator: Name of a keyed operator.
             key: The key.
 
         Returns:
-            Name -> value of each state of the operator: of a ValueState or ReducingState its value
-            (None if there is none), of a ListState a list, of a MapState a dict.
+            Name -> contents of each state of the operator: the value of a ValueState or
+            ReducingState (None if it has none), a list for a ListState, a dict for a MapState.
 
         Raises:
             FlowError: There is no such operator, or it has no states, or `key` is not a valid key.
@@ -321,11 +334,12 @@ class FlowTest:
 
     # Names.
 
-    def _source(self, names: tuple[object, ...], arguments: int) -> ScriptedSource:
-        if arguments == 1 and len(self._sources) == 1:
+    def _source(self, names: tuple[object, ...], argument_count: int) -> ScriptedSource:
+        """Return the source that a call names, or the only one if the call has one argument."""
+        if argument_count == 1 and len(self._sources) == 1:
             return next(iter(self._sources.values()))
         known = f"flow {self._flow.name!r} has the sources {', '.join(self._sources)}"
-        if arguments != 2:
+        if argument_count != 2:
             raise FlowError(f"send(source, record): {known}")
         name = names[0]
         if not isinstance(name, str) or name not in self._sources:
@@ -374,8 +388,9 @@ def _plain(state: State) -> object:
 class ScriptedSource(QueueSource):
     """The records that a test has sent to one source. All are kept for replay.
 
-    `now`: returns the time of the last record or mark that the test has sent to any source. Like a
-    live source, a source without new records promises that it has no record up to that time.
+    `now`: returns the time of the last record or mark that the test has sent to any source. A
+    source without new records promises, as live sources do, that it has no other record up to that
+    time.
     """
 
     def __init__(self, name: str, now: Callable[[], int]) -> None:

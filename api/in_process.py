@@ -1,4 +1,4 @@
-"""Runs in the caller's process, with outputs to an iterator, a list or a consumer."""
+"""Runs in the caller's process, with outputs to an iterator, a list, a sink or a consumer."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.bundles import Item
 
 MESSAGE_TO_FILES_S = 0.01
-"""Virtual time of a message, in seconds, if outputs go to files. It is long, so that one write
-stores many outputs."""
+"""Average virtual time of a message, in seconds, if `write_to` stores the outputs. It is long, so
+that a bundle contains many outputs and one write stores them."""
 
 
 class InProcessRun:
@@ -64,12 +64,15 @@ class InProcessRun:
         )
 
     def items(self) -> Iterator[Item]:
-        """Run, and yield each output as soon as it is final."""
+        """Run during iteration, and yield each output as soon as it is final.
+
+        Without label order, yield each output as soon as it is delivered.
+        """
         consumer = MergingConsumer()
         return self._items(self._cluster(consumer), consumer)
 
     def append_to(self, items: list[Item]) -> RunSummary:
-        """Run, and append the outputs to a list."""
+        """Run, and append the outputs to a list, dead letters included."""
         consumer = MergingConsumer()
         cluster = self._cluster(consumer)
         before, failed = len(items), 0
@@ -79,7 +82,10 @@ class InProcessRun:
         return self._summary(cluster, len(items) - before - failed, failed)
 
     def write_to(self, output: str | Path | Consumer) -> RunSummary:
-        """Run, and write the outputs to a directory, an address, or a consumer."""
+        """Run, and write the outputs to a directory, to the sink at an address, or to a consumer.
+
+        Raises StateMismatch if the directory has outputs of another run.
+        """
         identity = Identity(
             make_outline(self._flow),
             make_plan(self._flow).identity(),
@@ -98,7 +104,9 @@ class InProcessRun:
             for file in bad_record_files:
                 file.forget(0)  # this run reads all input again
         loggers: list[DeadLetters | BadRecordFile] = [opened.letters, *bad_record_files]
-        on_bad = [file.add for file in bad_record_files] if bad_record_files else self._count_bad()
+        on_bad = (
+            [file.add for file in bad_record_files] if bad_record_files else self._bad_counters()
+        )
         cluster = self._new_cluster(
             consumer=opened.open,
             delay_s=MESSAGE_TO_FILES_S,
@@ -120,13 +128,13 @@ class InProcessRun:
     def _cluster(self, consumer: MergingConsumer) -> Cluster:
         cluster = self._new_cluster(
             consumer=lambda barrier: consumer,
-            on_bad=self._count_bad() if self._dead_letters else (),
+            on_bad=self._bad_counters() if self._dead_letters else (),
         )
         self._connect(cluster)
         return cluster
 
     def _connect(self, cluster: Cluster) -> None:
-        """Give iterator sources access to the delivered frontier, which ordered policies have."""
+        """Give iterator sources access to the delivered frontier, if the policy is ordered."""
         if self._policy.ordered:
             for source in self._sources:
                 if isinstance(source, IteratorSource):
@@ -136,7 +144,7 @@ class InProcessRun:
         try:
             for delivered in self._progress(cluster):
                 yield from consumer.take(delivered if self._policy.ordered else INFINITY + 1)
-        finally:  # also if the caller stops reading
+        finally:  # also if the caller stops iterating
             self._close(cluster)
 
     def _wrap_live(self, source: Source | RetainedSource | LiveSource) -> Source | RetainedSource:
@@ -148,7 +156,7 @@ class InProcessRun:
         return IteratorSource(source.name, iter(records), "a live source read in one process")
 
     def _progress(self, cluster: Cluster) -> Iterator[int]:
-        """Yield as `_run_to_end` does; then acknowledge live records."""
+        """Yield what `_run_to_end` yields, then acknowledge the records of live sources."""
         yield from _run_to_end(cluster)
         for records in self._live:
             records.acknowledge()
@@ -162,11 +170,11 @@ class InProcessRun:
                 source.close()
                 source.delivered = lambda: INFINITY  # `_connect` made it refer to the cluster
 
-    def _count_bad(self) -> list[Callable[[Sequence[BadRecord]], None]]:
+    def _bad_counters(self) -> list[Callable[[Sequence[BadRecord]], None]]:
         """Return for each front a function that counts its bad records."""
-        return [partial(self._set_aside, front) for front in range(len(self._sources))]
+        return [partial(self._count_bad, front) for front in range(len(self._sources))]
 
-    def _set_aside(self, front: int, records: Sequence[BadRecord]) -> None:
+    def _count_bad(self, front: int, records: Sequence[BadRecord]) -> None:
         self._bad_counts[front] += len(records)
 
     def _summary(self, cluster: Cluster, outputs: int, failed: int) -> RunSummary:
@@ -191,9 +199,10 @@ def _check_outputs(path: Path, identity: Identity) -> None:
 
 
 def _run_to_end(cluster: Cluster) -> Iterator[int]:
-    """Run to the end, and yield the delivered frontier whenever it grows (unordered: at each step).
+    """Run to the end, and yield the delivered frontier whenever it changes.
 
-    Raises Unavailable if the run makes no progress, and the error that ends it.
+    Under an unordered policy, the frontier is 0 until the end, so yield it after each step. Raises
+    Unavailable if the run makes no progress, and the error that ends it.
     """
     before = 0
     patience = Patience(cluster)

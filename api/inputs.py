@@ -1,4 +1,4 @@
-"""Make sources from the inputs of a caller: lists, iterators, paths, sources.
+"""Make sources from the inputs of a caller: lists, iterators, paths, addresses, sources.
 
 >>> flow = Flow("pairs")
 >>> flow.source("left").union(flow.source("right")).sink()
@@ -36,7 +36,7 @@ from driftline.engine.texts import counted
 from driftline.engine.wire.codec import pack
 
 UNDELIVERED_MAX = 24
-"""Maximum number of undelivered records of an iterator."""
+"""Maximum number of records of an iterator whose outputs are not delivered yet."""
 
 POLL_TIMEOUT_S = 0.1
 """Timeout of a poll of a live source, in seconds."""
@@ -45,7 +45,7 @@ SOURCE_RETRY_S = 1.0
 """Pause before an unreachable live source is polled again, in seconds."""
 
 SLOW_AFTER_S = 0.002
-"""An iterator that takes more seconds for a record counts as slow."""
+"""An iterator that takes longer than this for a record counts as slow."""
 
 Input = Iterable[object] | str | Path | Source | LiveSource
 """Records, the path of a file, the address of a connector, or a source."""
@@ -57,15 +57,18 @@ Inputs = Mapping[str, Input] | Sequence[Input]
 def sources_of(flow: Flow, inputs: Inputs) -> list[Source | RetainedSource | LiveSource]:
     """Make a source of each input, in the order of the flow's sources. Reads no iterable yet.
 
-    Raises FlowError if inputs are missing, superfluous or of a wrong type; Unavailable or
-    InputError for a file that cannot be opened.
+    Returns a `LiveSource` unchanged. Raises FlowError if inputs are missing, superfluous or of a
+    wrong type; Unavailable or InputError for a file that cannot be opened.
     """
     names = [source.name for source in flow.validate().sources]
     return [_source(name, value) for name, value in zip(names, _ordered(flow, inputs), strict=True)]
 
 
 def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
-    """Return the inputs in the order of the flow's sources. Raises FlowError if they do not fit."""
+    """Return the inputs in the order of the flow's sources.
+
+    Raises FlowError unless there is one input for each source.
+    """
     names = [source.name for source in flow.sources]
     sources_text = f"flow {flow.name!r} has the source{'s' * (len(names) > 1)} {', '.join(names)}"
     if isinstance(inputs, Mapping):
@@ -89,8 +92,10 @@ def _ordered(flow: Flow, inputs: Inputs) -> list[Input]:
 class LiveRecords:
     """The records of a live source, for a run in one process.
 
-    Such a run has no durable state: after a failure, the same call reads everything again. Records
-    are therefore acknowledged only once the run has ended.
+    Such a run has no durable state: after a failure, the same call needs all records again. The
+    records are therefore acknowledged only once the run has ended.
+
+    Iteration polls until the source ends, and skips records that the source repeats.
     """
 
     def __init__(self, source: LiveSource) -> None:
@@ -116,7 +121,7 @@ class LiveRecords:
                     yield value
 
     def acknowledge(self) -> None:
-        """Acknowledge all records. Precondition: their outputs are stored."""
+        """Acknowledge all records read so far. Precondition: their outputs are stored."""
         if self._offsets:
             self._source.acknowledge_last(self._offsets)
 
@@ -205,9 +210,9 @@ class ListedRecords:
 class IteratorSource(QueueSource):
     """The records of an iterator; record n has time n.
 
-    A quick iterator may have up to `UNDELIVERED_MAX` undelivered records. A slow iterator is read
-    only when the outputs of all earlier records are delivered. The source keeps a record until no
-    replay can need it.
+    A record is *undelivered* until its outputs are delivered. A quick iterator may have up to
+    `UNDELIVERED_MAX` undelivered records. A slow iterator is read only when there are none. The
+    source keeps a record until no replay can need it.
     """
 
     def __init__(
@@ -240,12 +245,17 @@ class IteratorSource(QueueSource):
         return f"{self._description}, {secrets.token_hex(8)}"  # no later run can read this iterator
 
     def _may_read_on(self) -> bool:
-        in_flight = self._next - self.delivered()
-        if in_flight <= 0:
+        """Return whether another record may be read. Doubles the limit if none is undelivered."""
+        undelivered = self._next - self.delivered()
+        if undelivered <= 0:
             self._undelivered_max = min(2 * self._undelivered_max, UNDELIVERED_MAX) or 1
-        return in_flight < self._undelivered_max
+        return undelivered < self._undelivered_max
 
     def _read_on(self) -> None:
+        """Read the next record of the iterator, or close the source at its end.
+
+        Raises InputError if the iterator raises Unavailable.
+        """
         began = monotonic()
         try:
             record = next(self._iterator)
@@ -256,7 +266,7 @@ class IteratorSource(QueueSource):
         except Unavailable as error:  # an iterator that raised cannot be retried
             raise InputError(source_in_words(self.name), self._next, str(error)) from error
         if monotonic() - began > SLOW_AFTER_S:
-            self._undelivered_max = 0  # `_may_read_on` makes it 1 as soon as nothing is in flight
+            self._undelivered_max = 0  # `_may_read_on` makes it 1 once no record is undelivered
         checked = validate_record(self._next, record, source_in_words(self.name))
         self.put(checked if isinstance(checked, BadRecord) else checked[1])
 
@@ -271,9 +281,9 @@ def _record(
 
 
 def check_record(source: str, number: int, record: object) -> object:
-    """Return a copy of a record as functions receive it; `number`: counts records from 1.
+    """Return a copy of a record as functions receive it.
 
-    Raises PayloadError for an invalid record.
+    Raises PayloadError for an invalid record; the error names the record as `number`.
     """
     try:
         return validate_payload(record)
@@ -282,7 +292,7 @@ def check_record(source: str, number: int, record: object) -> object:
 
 
 def source_in_words(name: str) -> str:
-    """Return the text that names a source in errors if its records have no file."""
+    """Return the name of a source for errors about records that come from no file."""
     return f"source {name!r}"
 
 

@@ -24,22 +24,22 @@ class RunSummary(Struct, frozen=True):
     records: int
     """Records that this call has read."""
     outputs: int
-    """Delivered outputs, without dead letters: of this call and of interrupted earlier ones if
-    nodes were processes or the outputs are in a directory, else of this call."""
+    """Delivered outputs, without dead letters. If nodes were processes or the outputs are in a
+    directory, outputs of earlier interrupted calls are included."""
     dead_letters: int
     """Elements that this call set aside because a function failed."""
     bad_records: int
     """Records that this call set aside because they could not be read."""
     late_elements: int
-    """Elements among the records of this call that were late, and that no sink receives."""
+    """Late elements, made of the records of this call, that no sink receives."""
     seconds: float
     """Duration of the call."""
     processes: bool
-    """Whether nodes and master were separate processes; otherwise all ran in the caller's."""
+    """Whether nodes and master were separate processes; if not, they ran in the caller's."""
 
 
 class MergingConsumer(MemoryConsumer):
-    """Consumer in memory that merges the items of all barriers, and returns each item once."""
+    """Consumer in memory that merges the items of all barriers in label order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -59,10 +59,10 @@ class MergingConsumer(MemoryConsumer):
 
 
 class OpenConsumers:
-    """Consumers of a run in this process, for a directory, the address of a sink, or a `Consumer`.
+    """Opens and counts the consumers of a run in this process, one for each barrier.
 
     Args:
-        output: A path or an address, or a consumer.
+        output: The path of a directory, the address of a sink, or a `Consumer` for all barriers.
         flow: The flow.
         identity: The identity of the run.
         dead_letters: Whether failures become dead letters.
@@ -74,7 +74,7 @@ class OpenConsumers:
         self.directory: Path | None = None
         """The directory of the outputs; None if they go elsewhere."""
         self.dead_letter_location = type(output).__name__
-        """Where dead letters are stored, for log lines."""
+        """Description, for log lines, of where dead letters are stored."""
         self._sink, self._address = output, self.dead_letter_location
         if isinstance(output, str | Path):
             place = resolve_output(str(output), Path())
@@ -82,11 +82,11 @@ class OpenConsumers:
             if place.is_directory:
                 self.directory = place.directory.absolute()
         self.letters = DeadLetters(self.dead_letter_location)
-        """Log of the stored dead letters."""
+        """Logger of the dead letters that consumers store."""
         self._context_arguments = flow, identity, dead_letters
         self._open: list[RecordingConsumer] = []
         self._failures_before = 0
-        """Number of dead letters of earlier calls, which the opened consumers already had."""
+        """Number of dead letters that the consumers had when they were opened."""
 
     def open(self, barrier: str) -> Consumer:
         """Open the consumer of a barrier."""
@@ -105,7 +105,7 @@ class OpenConsumers:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs in the directory; without one, of outputs of this run."""
+        """Number of outputs in the directory, or of this run's outputs if there is no directory."""
         return sum(consumer.outputs for consumer in self._open)
 
     @property

@@ -80,7 +80,9 @@ def run(
     fresh: bool = False,
     accept_changed_code: bool = False,
 ) -> Iterator[Item] | RunSummary:
-    """Run a flow over records, on real nodes. The outputs are those of `run_reference`.
+    """Run a flow over records, on real nodes.
+
+    Under exactly-once, the outputs are those of `run_reference`.
 
         >>> from driftline import Flow, run
         >>> flow = Flow("shout")
@@ -95,7 +97,8 @@ def run(
 
     Otherwise everything runs in this process, with the same code, and only outputs in a directory
     or another sink are durable: the same call reads all input again, and adds the missing outputs.
-    Iterators and live sources cannot be read again: with them, each call has other inputs.
+    Iterators and live sources cannot be read again: each call with one is another run, and raises
+    StateMismatch for the output directory of an earlier call.
 
     Args:
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
@@ -106,12 +109,12 @@ def run(
             slow iterator is read only once the outputs of all earlier records are delivered.
         output: None: the result is an iterator of outputs in label order, each as soon as it is
             final. A list: outputs are appended to it in label order. A path: a directory for JSON
-            lines, as `driftline run` writes them. ``"lmdb:DIR"``: a directory of LMDB. The
-            address of a sink, ``"python:shop.py:orders"``: node processes then need `state`, too.
-            A `Consumer`: it stores the outputs, and everything runs in this process.
+            lines, as `driftline run` writes them. ``"lmdb:DIR"``: a directory with an LMDB store.
+            The address of a sink, such as ``"python:shop.py:orders"``: node processes then require
+            `state`. A `Consumer`: it stores the outputs, and everything runs in this process.
         nodes: Number of nodes.
-        policy: Guarantee of the run, see `driftline run --help`. Under an unordered policy,
-            outputs are in the order of their delivery.
+        policy: Guarantee of the run, see `driftline run --help`. Under a policy without label
+            order, outputs are in the order of their delivery.
         ordering: How operators keep label order: ``"speculative"`` or ``"buffered"``.
         snapshot_interval_ms: Milliseconds between snapshots; of virtual time if everything runs in
             this process.
@@ -132,7 +135,7 @@ def run(
         InputError: A record cannot be read, has values outside the wire format, or is too large.
         StateMismatch: A directory belongs to another run, or the code of an operator has changed.
         Unavailable: A file or directory cannot be used.
-        Exception: An iterator raised it.
+        Exception: Any error that an iterator raises, except that `Unavailable` becomes InputError.
     """
     check_not_loading("run(...)")
     loaded = resolve_flow(flow)
@@ -182,7 +185,7 @@ def run(
 
 def _run_in_processes(flow: Flow, config: RunConfig) -> RunSummary:
     report = run_flow(flow, config, Console(stderr=True))
-    if report.ended_by is not None:  # the run ended normally, on a signal to the caller
+    if report.ended_by is not None:  # a signal to this process ended the run, without an error
         raise KeyboardInterrupt if report.ended_by is SIGINT else SystemExit(128 + report.ended_by)
     return RunSummary(
         report.records,
@@ -243,6 +246,7 @@ def _import_name(module: ModuleType) -> str:
 def _describe(flow: Flow) -> object:
     """Return a value that is equal for flows with the same graph and code.
 
-    A script may build the same graph with other values under ``if __name__ == "__main__":``.
+    The graph alone is not enough: under ``if __name__ == "__main__":`` a script may build the same
+    graph with other parameters.
     """
     return make_plan(flow).identity(), code_of(flow)

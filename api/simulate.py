@@ -26,9 +26,9 @@ class SimulationReport(Struct, frozen=True):
     """Figures of a simulation in which the outputs of every seed were correct."""
 
     seeds: int
-    """Seeds that were simulated."""
+    """Number of simulated seeds."""
     faults: dict[str, int]
-    """Kind of fault -> its count."""
+    """Kind of fault -> number of such faults in all seeds."""
 
 
 def simulate(
@@ -54,14 +54,14 @@ def simulate(
     A seed determines message delays, crashes, failed disk writes, flipped bits and slow functions;
     the outputs must be those of `run_reference`. A simulation finds functions that are not
     deterministic, or that keep data outside of their states. A few dozen records that share keys
-    are enough. The run of a seed takes some milliseconds for each record.
+    are enough. A seed takes a few milliseconds for each record.
 
     Args:
         flow: A Flow, or the name of one: ``"module:name"``, ``"file.py:name"``.
         inputs: As for `run`; all records are read before the first seed runs.
         seeds: Number of seeds, starting with seed 1; or a range of seeds.
         nodes: Number of nodes; by default the seed determines it.
-        policy: A policy with ordered outputs.
+        policy: A policy with label order: ``"exactly-once"``.
 
     Returns:
         The number of seeds, and the faults that occurred.
@@ -69,7 +69,9 @@ def simulate(
     Raises:
         SimulationFailed: The run of a seed stopped, or its outputs differ. The error names the
             first difference, and the call that repeats the seed.
-        FlowError: The flow or its inputs cannot be simulated, or `seeds` or `nodes` is invalid.
+        FlowError: The flow or its inputs cannot be simulated, or an argument is invalid.
+        InputError: A record cannot be read, or has values outside the wire format.
+        Unavailable: A file cannot be opened.
     """
     check_not_loading("simulate(...)")
     loaded = resolve_flow(flow).validate()

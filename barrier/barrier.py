@@ -3,17 +3,17 @@
 Inputs: outputs (`add_outputs`), the consumer's answers (`handle_last_bundle`, `mark_stored`), and
 frontiers (`advance` or `record_processed`) or commits, depending on the policy. Outputs: bundles
 (`take_bundle`). Invariant: at most one bundle is unacknowledged, t_last grows from bundle to
-bundle, and no output up to the consumer's t_last is sent again: the consumer stores items and
-t_last in one atomic step (paper "Delivery, consistency, and determinism", section V-A2).
+bundle, and no output up to the consumer's t_last is sent again. Precondition: the consumer stores
+items and t_last in one atomic step (paper "Delivery, consistency, and determinism", section V-A2).
 
-A consumer that merges the outputs of several barriers needs the progress of each barrier, even if
-that has no outputs. With `reports_progress`, a barrier that has nothing to send therefore reports
+A consumer that merges the outputs of several barriers needs the progress of each barrier, even of
+one without outputs. With `reports_progress`, a barrier that has nothing to send therefore reports
 progress in an empty bundle (`take_progress_report`). The consumer does not acknowledge these
 reports: the next bundle or report replaces a lost one.
 
 t_last counts in the unit of the barrier: times of labels, or numbers of epochs, of productions (see
-`barrier.comparison`) or of bundles. All blobs of one unit are in one bundle. A bundle of several
-units is bounded in bytes; further outputs wait for the next bundle.
+`barrier.comparison`) or of bundles. All blobs of one unit are in one bundle. A bundle takes further
+units until it has `bundle_bytes` bytes.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ ADVICE = (
 class Barrier:
     """Base of all barriers: holds outputs as blobs, in order, until they may leave.
 
-    `groups`: the first and the last key group of the node; `dead_letters`: whether failures are
-    outputs like others. If they are not, the first final failure ends the run.
+    `groups`: the first and the last key group of the node; `dead_letters`: whether a failure is
+    delivered like an output. If not, the first final failure ends the run.
     """
 
     unit = "bundle"
@@ -58,7 +58,8 @@ class Barrier:
         self.reports_progress = False
         """Whether to send progress reports to the consumer while there are no outputs."""
         self._reported_up_to = NO_T_LAST
-        """t_last of the last progress report, or the consumer's t_last when it last connected."""
+        """t_last of the last progress report since the consumer connected, or the consumer's t_last
+        at that moment."""
         self.ready: deque[tuple[int, bytes, int]] = deque()
         """(unit, blob, running checksum including this blob) of released outputs that are in no
         bundle yet."""
@@ -77,7 +78,7 @@ class Barrier:
         self.connected = False
         """Whether the consumer has answered in this incarnation."""
         self.stored_blob_count = 0
-        """The number of blobs in the newest bundle that the consumer stored."""
+        """Number of blobs in the last bundle that the consumer acknowledged."""
 
     def add_outputs(
         self, sink: int, labels: Labels, values: Values, signs: Signs, packed: bytes = b""
@@ -109,13 +110,13 @@ class Barrier:
         """
 
     def encode_ahead(self) -> bool:
-        """Encode outputs of one time for a later `advance`. Return whether there were any."""
+        """Encode outputs of one time for a later `advance`. Return whether any were encoded."""
         return False
 
     @property
     def all_stored(self) -> bool:
-        """Whether the consumer has all released outputs; without label order, all outputs that the
-        barrier took."""
+        """Whether the consumer has all released outputs. Without label order: whether it has all
+        outputs that this barrier has taken."""
         return not self.ready and self.outstanding is None
 
     @property
@@ -175,7 +176,7 @@ class Barrier:
                 f"(t_last {t_last} instead of {self.t_last}): restore the outputs"
             )
         self.t_last = max(self.t_last, t_last)
-        # The consumer's process may have died with the last report: send it again.
+        # A consumer that restarted may have lost the last progress report: send another.
         self._reported_up_to = t_last
         self.connected = True
         bundle, self.outstanding = self.outstanding, None
@@ -193,8 +194,11 @@ class Barrier:
             self.t_last = t_last
 
     def take_bundle(self, incarnation: int) -> Bundle | None:
-        """Return a bundle of released outputs; None if there are none, while another bundle is
-        outstanding, and before the consumer has answered."""
+        """Return a bundle of released outputs, which is outstanding from then on.
+
+        Return None if there are no such outputs, if a bundle is outstanding already, or if the
+        consumer has not answered yet.
+        """
         ready = self.ready
         if not ready or self.outstanding is not None or not self.connected:
             return None
@@ -214,8 +218,9 @@ class Barrier:
     def take_progress_report(self, incarnation: int) -> Bundle | None:
         """Return an empty bundle, which reports that there are no other outputs up to its t_last.
 
-        Return None if the consumer knows that already, lacks outputs, has not answered yet, or
-        needs no reports. The consumer does not acknowledge the report.
+        Return None if a bundle or a report with this t_last was sent already, or if the consumer
+        lacks outputs, has not answered yet, or needs no reports. The consumer does not acknowledge
+        the report.
         """
         if not self.reports_progress or not self.connected or not self.all_stored:
             return None

@@ -1,8 +1,8 @@
-"""Barriers of the comparison policies: outputs leave in the order of arrival.
+"""Barriers of the policies without label order, which exist for comparison with exactly-once.
 
-Inputs: outputs, the consumer's answers, the processed frontier, ends of epochs or productions, and
-commits. Outputs: bundles, and outputs to make durable. Each batch of outputs is encoded as one blob
-when it arrives.
+Outputs leave in the order of arrival. Inputs: outputs of operators, the consumer's answers, the
+processed frontier, ends of epochs or productions, and commits. Results: bundles, and outputs to
+make durable. Each batch of outputs is encoded as one blob when it arrives.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from driftline.engine.wire.label_columns import Labels
 
 
 class UnackedFrontiers:
-    """Processed frontiers of one barrier in one incarnation that wait for the consumer.
+    """Queue of processed frontiers that the consumer has not reached yet.
 
-    Inputs: the processed frontier, with the last unit (see `barrier.barrier`) that has an output
-    below this frontier; the last unit that the consumer has stored. Output: the time below which
-    the consumer has all outputs. Invariant: that time never decreases, and the waiting frontiers
-    and their units increase.
+    A barrier has a new queue in each incarnation. Inputs: each processed frontier, with the last
+    unit (see `barrier.barrier`) that may have an output below it; the last unit that the consumer
+    has stored. Result: the time below which the consumer has all outputs. Invariant: this time
+    never decreases; the queued frontiers and their units increase.
 
         >>> frontiers = UnackedFrontiers()
         >>> frontiers.add(10, unit=1)
@@ -33,8 +33,8 @@ class UnackedFrontiers:
         >>> frontiers.delivered(stored=1)
         10
 
-    So an output above a frontier does not delay that frontier: under load there are always newer
-    outputs. Memory: at most one frontier for each unit.
+    Under load there are always newer outputs: an output above a frontier does not delay this
+    frontier. Memory: at most one frontier for each unit.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class ArrivalBarrier(Barrier):
 
     @property
     def _newest_unit(self) -> int:
-        """The last unit with an output that this barrier has taken."""
+        """The last unit that may have an output which this barrier has taken."""
         return self.released_up_to
 
     @property
@@ -94,14 +94,15 @@ class ImmediateBarrier(ArrivalBarrier):
     """Barrier of `none` and `at-least-once`: outputs leave at once.
 
     Invariant: the number of a bundle is its t_last, and grows by one per bundle; an output gets the
-    number of its bundle on arrival. After a recovery the barrier drops no output: outputs can be
-    duplicated (at-least-once) or lost (none).
+    number of its bundle on arrival. After a recovery the barrier does not filter replayed outputs,
+    so at-least-once may deliver outputs twice. Under `none` nothing is replayed, so outputs may be
+    lost.
     """
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self._last_bytes = 0
-        """Number of bytes that are queued for the bundle with the largest number."""
+        """Number of bytes queued for the newest bundle."""
 
     def _add_blob(self, blob: bytes, labels: Labels) -> None:
         if not self.ready or self._last_bytes >= self.bundle_bytes:
@@ -118,15 +119,15 @@ class ImmediateBarrier(ArrivalBarrier):
 class EpochBarrier(ArrivalBarrier):
     """Barrier of two-phase: outputs wait for the commit of the epoch that produced them.
 
-    Follows Flink's transactional sinks (State management in Apache Flink, section 4.2; thesis,
-    4.1.3): `seal` ends the epoch of a chain when its inputs are aligned, `pre_commit` adds the
-    outputs of the epoch to the node's part of the snapshot, and `commit` releases them after the
+    Follows Flink's transactional sinks (paper "State management in Apache Flink", section 4.2).
+    `seal` ends the epoch of a chain when the chain's inputs are aligned. `pre_commit` returns the
+    outputs of the epoch for the node's part of the snapshot. `commit` releases them after the
     coordinator's decision. t_last is the number of the last epoch that the consumer has, so a
     repeated commit changes nothing. Invariant: an output leaves only after the commit of its epoch,
     and only once.
 
-    Outputs of an epoch are not sorted by label: that would block the loop for 0.1 ms per document,
-    and the policy promises no order.
+    Outputs of an epoch are not sorted by label: sorting would block the loop for 0.1 ms per
+    document, and the policy promises no order.
     """
 
     unit = "epoch"
@@ -134,16 +135,16 @@ class EpochBarrier(ArrivalBarrier):
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
         self.chain = 0
-        """The port of the chain that produces the next outputs. Each chain ends an epoch on its
-        own."""
+        """The port of the chain that produces the next outputs. Chains end an epoch independently
+        of each other."""
         self.open_blobs: dict[int, list[bytes]] = {}
-        """Chain -> the blobs of its open epoch."""
+        """Chain (its port) -> the blobs of its open epoch."""
         self.sealing: dict[int, list[bytes]] = {}
-        """Epoch -> the blobs of the chains that have ended it, until all chains have."""
+        """Epoch that some chain has not ended -> the blobs of the chains that have."""
         self.unsealed_bytes = 0
         """Bytes of the blobs in `open_blobs` and `sealing`."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
-        """Epoch -> its blobs, pre-committed and not yet committed."""
+        """Pre-committed epoch that is not yet committed -> its blobs."""
         self._ended = 0
         """The newest epoch that at least one chain has ended."""
 
@@ -154,7 +155,7 @@ class EpochBarrier(ArrivalBarrier):
     @property
     def _newest_unit(self) -> int:
         if self.open_blobs:
-            return self._ended + 1  # no chain has ended this epoch
+            return self._ended + 1  # the newest epoch that a chain may have open
         return max(self.sealing or self.sealed, default=self.released_up_to)
 
     def seal(self, chain: int, epoch: int) -> None:
@@ -194,7 +195,7 @@ class EpochBarrier(ArrivalBarrier):
         super().handle_last_bundle(t_last, checksum, blobs)
 
     def commit(self, epoch: int) -> None:
-        """Release the outputs of an epoch that the coordinator committed. May be repeated."""
+        """Release the outputs up to an epoch that the coordinator committed. May be repeated."""
         self.released_up_to = max(self.released_up_to, epoch)
         for number in [number for number in sorted(self.sealed) if number <= epoch]:
             for blob in self.sealed.pop(number):
@@ -208,14 +209,14 @@ class EpochBarrier(ArrivalBarrier):
 
 
 class ProductionBarrier(ArrivalBarrier):
-    """Barrier of strong productions: outputs leave once their production is durable.
+    """Barrier of strong-productions: outputs leave once their production is durable.
 
     Follows MillWheel's productions (papers "MillWheel", section 6.1, and "Delivery, consistency,
-    and determinism", section IV-A): `seal` returns the outputs of a production, to be made durable
-    with it, and `commit` releases them once they are durable, in the order of productions. t_last
-    is the number of the last production that the consumer has. Invariant: an output leaves only
-    after it is durable, and the node stores the output until the consumer has it. So after a
-    failure every output that the consumer lacks is in the node's store.
+    and determinism", section IV-A). `seal` returns the outputs of a production, which the node
+    makes durable with it. `commit` releases durable outputs, in the order of productions. t_last is
+    the number of the last production that the consumer has. Invariant: an output leaves only after
+    it is durable, and the node stores the output until the consumer has it. So after a failure,
+    every durable output that the consumer lacks is in the node's store.
     """
 
     unit = "production"
@@ -239,8 +240,10 @@ class ProductionBarrier(ArrivalBarrier):
         self.processed = max(self.processed, processed)
 
     def seal(self, production: int) -> Outputs | None:
-        """End a production. Return (smallest time of an output, blobs), to be made durable; None if
-        the production has no outputs."""
+        """End a production. Return (smallest time of an output, blobs) to make durable.
+
+        Return None if the production has no outputs.
+        """
         if not self.unsealed:
             return None
         outputs = self.undelivered[production] = self.unsealed_from, tuple(self.unsealed)
@@ -248,7 +251,7 @@ class ProductionBarrier(ArrivalBarrier):
         return outputs
 
     def commit(self, production: int) -> None:
-        """Release the outputs of all productions up to this one, which are durable."""
+        """Release the outputs of all productions up to this one. Precondition: they are durable."""
         for number, (_, blobs) in self.undelivered.items():
             if self.released_up_to < number <= production:
                 for blob in blobs:
@@ -257,7 +260,10 @@ class ProductionBarrier(ArrivalBarrier):
         self.released_up_to = production
 
     def restore(self, production: int, undelivered: Mapping[int, Outputs]) -> None:
-        """Start after a durable production. `undelivered`: see the attribute; ordered by number."""
+        """Start after a durable production.
+
+        `undelivered`: the durable outputs, as in the attribute, in the order of productions.
+        """
         self.undelivered = dict(undelivered)
         self.commit(production)
 
@@ -284,6 +290,6 @@ class ProductionBarrier(ArrivalBarrier):
 
     @property
     def delivered(self) -> int:
-        # All outputs below `processed` exist, and are durable.
+        # All outputs below `processed` exist and are durable, so none of them is in `unsealed`.
         waiting = [time for number, (time, _) in self.undelivered.items() if number > self.t_last]
         return min([self.processed, *waiting])

@@ -4,8 +4,8 @@ No output waits for a snapshot. A replay produces the same outputs again, and th
 outputs with a time up to the consumer's t_last (paper "Delivery, consistency, and determinism",
 section V-A2). The barrier also checks that the replay reproduces these outputs: when the replay
 passes t_last, the running checksum over all released blobs has to match the consumer's. If the user
-changed the code of the flow since the snapshot, the outputs up to t_last are not comparable: the
-barrier continues from the consumer's checksum, and a snapshot of a time up to t_last records
+changed the code of the flow since the snapshot, the outputs up to t_last are not comparable. Then
+the barrier continues from the consumer's checksum, and snapshots as of a time up to t_last record
 UNKNOWN_CHECKSUM.
 
 Example: `b` of time 2 arrives before `a` of time 1, and `C` of time 3 replaces `c`:
@@ -50,9 +50,10 @@ reports the first bundle:
         ...
     driftline.engine.errors.NotDeterministic: ... first seen at label [2, 0]...
 
-Inputs: outputs, the frontier, the consumer's answers. Outputs: bundles. Invariant: exactly the
-outputs below the frontier have been released, in label order, each once. At the end of a run t_last
-is the time of the last output, not INFINITY: the inputs may grow, and the run may continue.
+Inputs: outputs of operators, the frontier, the consumer's answers. Results: bundles. Invariant:
+exactly the outputs below the frontier have been released, in label order, each once. At the end of
+a run t_last is the time of the last output, not INFINITY, because the run may continue with inputs
+that have grown.
 """
 
 from __future__ import annotations
@@ -72,11 +73,10 @@ from driftline.engine.wire.codec import canonical_bytes, pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import Labels, is_sorted
 
 UNKNOWN_CHECKSUM = -1
-"""Replaces a checksum (never negative) if other code produced the consumer's outputs."""
+"""In place of a checksum, which is never negative: other code produced the consumer's outputs."""
 
 ENCODE_AHEAD_TIMES_MAX = 4
-"""Largest number of pending times with which `encode_ahead` encodes: with more, the node is under
-load."""
+"""If more times than this are pending, the node is under load, and `encode_ahead` does nothing."""
 
 Output = tuple[Label, int, object]
 """(label, sink, payload)"""
@@ -86,18 +86,18 @@ class Pending:
     """Outputs of one time that are not final yet, batch by batch.
 
     Nearly always there is one packed batch in label order, which becomes a blob unchanged. If
-    elements were out of order, or if there are several batches, the outputs are sorted and matched
-    with tombstones. Payloads that arrive packed stay packed: bytes cost less than objects, and no
-    function can change them.
+    elements were out of order, or if there are several batches, the outputs are unpacked, matched
+    with tombstones, and sorted. Payloads that arrive packed stay packed until then: bytes take less
+    memory than objects, and no user function can change them.
     """
 
     __slots__ = ("batches", "blob", "has_failures", "retracted")
 
     def __init__(self) -> None:
         self.blob: bytes | None = None
-        """The encoded outputs, if `encode_ahead` has encoded them since the last change."""
+        """The blob, if `encode_ahead` has encoded the outputs and none was added since."""
         self.has_failures = False
-        """Whether one of the outputs was a failure, even a retracted one."""
+        """Whether a failure was added, even if it is retracted."""
         self.batches: list[tuple[Labels, int, Values | bytes]] = []
         """(labels, sink, payloads as values or in the wire format), in order of arrival."""
         self.retracted: list[Output] = []
@@ -114,7 +114,7 @@ class Pending:
             return
         for label, value, sign in zip(labels, values, signs, strict=True):
             if sign > 0:
-                # A failure contains a whole record, which costs less in the wire format.
+                # A failure contains a whole record, which takes less memory in the wire format.
                 stored = pack_rows([value]) if sink == FAILURES else [value]
                 self.batches.append(([label], sink, stored))
             else:
@@ -134,8 +134,10 @@ class Pending:
         return None
 
     def outputs(self) -> tuple[Labels, int | list[int], Values]:
-        """Return labels, sinks (one number if all are the same), and payloads, in label order,
-        without retracted outputs."""
+        """Return labels, sinks and payloads, in label order, without retracted outputs.
+
+        The sinks are one number if there is only one batch.
+        """
         if self._is_in_order():
             labels, sink, values = self.batches[0]
             return labels, sink, _unpacked(values)
@@ -157,11 +159,11 @@ def _unpacked(values: Values | bytes) -> Values:
 
 
 def _remove_retracted(outputs: list[Output], retracted: list[Output]) -> list[Output]:
-    """Return the outputs that no tombstone retracts. Compares bytes, as 1 and True are equal."""
+    """Return the outputs that no tombstone retracts. Compares encoded values, because 1 == True."""
     tombstones: dict[tuple[Label, int], list[bytes]] = {}
     for label, sink, value in retracted:
         tombstones.setdefault((label, sink), []).append(canonical_bytes(value))
-    in_force: list[Output] = []
+    kept: list[Output] = []
     for output in outputs:
         candidates = tombstones.get(output[:2])
         if candidates:
@@ -169,17 +171,17 @@ def _remove_retracted(outputs: list[Output], retracted: list[Output]) -> list[Ou
             if encoded in candidates:
                 candidates.remove(encoded)
                 continue
-        in_force.append(output)
+        kept.append(output)
     assert not any(tombstones.values()), "a tombstone for an output that was not added"
-    return in_force
+    return kept
 
 
 class OrderedBarrier(Barrier):
     """Barrier that holds outputs until they are final; the module's docstring has an example.
 
     `start`: the time from which the incarnation replays; `checksum`: the checksum over all blobs
-    below `start`, or UNKNOWN_CHECKSUM; `same_code`: whether the consumer's outputs come from the
-    running code.
+    below `start`, or UNKNOWN_CHECKSUM; `same_code`: whether the code that runs now also took the
+    snapshot, and so produced the consumer's outputs.
     """
 
     def __init__(
@@ -199,7 +201,7 @@ class OrderedBarrier(Barrier):
         self.comparable = same_code and checksum != UNKNOWN_CHECKSUM
         """Whether a replay has to reproduce the outputs that the consumer has."""
         self.pending: dict[int, Pending] = {}
-        """Time -> its outputs that are not final."""
+        """Time -> its outputs, which are not final yet."""
         self.times: list[int] = []
         """Heap of the times in `pending`."""
         self.history: deque[tuple[int, int]] = deque([(start - 1, checksum)])
@@ -215,7 +217,7 @@ class OrderedBarrier(Barrier):
                 f"{self.name}: an output of time {time}; outputs up to {self.released_up_to} "
                 "have left"
             )
-            is_whole = len(batch[0]) == len(labels)  # then `packed` is its encoding
+            is_whole = len(batch[0]) == len(labels)  # then `packed` is the batch's encoding
             self._pending_of(time).add(sink, *batch, packed if is_whole else b"")
 
     def _pending_of(self, time: int) -> Pending:
@@ -258,7 +260,7 @@ class OrderedBarrier(Barrier):
         return False
 
     def _encoded(self, pending: Pending) -> bytes:
-        """Return the blob of the outputs; b"" if all were retracted.
+        """Return the blob of the outputs; b"" if all are retracted.
 
         Raises FunctionFailed for a failure that is not a dead letter.
         """
@@ -310,7 +312,10 @@ class OrderedBarrier(Barrier):
         assert not self.times or self.times[0] > self.released_up_to, f"{self.name}: a late output"
 
     def _release(self, time: int, blob: bytes) -> None:
-        """Add a blob to the checksum, and queue it unless the consumer has it already."""
+        """Add a blob to the checksum, and queue it unless the consumer has it already.
+
+        Drop a blob of a replay that is not comparable: the consumer's checksum covers its time.
+        """
         if self._replay is not None:
             if time > self._replay.t_last:
                 self._end_replay()
@@ -364,7 +369,7 @@ class _Replay:
             self.blobs.append(blob)
 
     def check(self, checksum: int) -> None:
-        """Raise NotDeterministic if the barrier's checksum at t_last is not the consumer's."""
+        """Raise NotDeterministic if `checksum`, the barrier's at t_last, is not the consumer's."""
         if checksum == self.checksum:
             return
         raise NotDeterministic(
@@ -380,7 +385,7 @@ class _Replay:
         return "to the end" if is_all else f"up to {format_time(self.t_last)}"
 
     def _first_difference(self) -> str:
-        """Describe the first label whose outputs differ."""
+        """Describe the first label whose outputs differ from those in the last bundle."""
         stored, replayed = (
             {
                 item.label: canonical_bytes((item.sink, item.value))

@@ -30,10 +30,10 @@ VICTIMS = ("node", "all")
 
 @click.group()
 def bench() -> None:
-    """Benchmark Driftline's inverted index: in runs, compared with the floor, and as a service.
+    """Benchmark Driftline: an inverted index, in runs and as a service, and windows.
 
-    The floor is the baseline: the same job in plain Python, without fault tolerance. Other work of
-    the machine during a benchmark changes the figures.
+    Runs of the index are compared with the floor: the same job in plain Python, without fault
+    tolerance. Other programs that run during a benchmark change the figures.
     """
     missing = [name for name in ("matplotlib", "psutil") if find_spec(name) is None]
     if missing:
@@ -63,7 +63,7 @@ def _report_problems(problems: Iterable[str], picture: Path | None = None) -> No
 @bench.command()
 @click.option("--rate", default=100.0, show_default=True, type=FiniteRange(0.1, 100_000),
               help="Documents a second, arriving as a Poisson process.")  # fmt: skip
-@options.documents(710, "Documents of each run, with the warm-up.")
+@options.documents(710, "Documents of each run, including the warm-up.")
 @options.warmup
 @options.repeat
 @options.nodes(2)
@@ -92,11 +92,11 @@ def latency(
 ) -> None:
     """Measure latency of the policies at a fixed rate.
 
-    Arrivals are an open loop: latency counts from the time at which a document is due. By default
-    this takes four to five minutes. Each of three rounds has a run of eight seconds for the floor
-    and for each policy with each snapshot interval. Runs with durable inputs and outputs have only
-    the longest interval. Figures are medians over the rounds, except `max`, the largest latency of
-    all.
+    Documents arrive in an open loop: latency counts from the time at which a document is due. By
+    default this takes four to five minutes. Each of three rounds has a run of eight seconds for the
+    floor and for each policy with each snapshot interval. Runs with durable inputs and outputs have
+    only the longest interval. Figures are medians over the rounds; `max` is the largest latency in
+    all rounds.
 
     `micro-batch` is the same flow on Spark, which checkpoints every batch; it needs half a minute
     to warm up.
@@ -150,8 +150,7 @@ def throughput(
     """Measure throughput at full speed.
 
     By default this takes about four minutes. For each policy the table has the median, minimum and
-    maximum over the rounds. `micro-batch`, the same flow on Spark, gets at most 600
-    documents.
+    maximum over the rounds. `micro-batch`, the same flow on Spark, gets at most 600 documents.
     """
     from driftline.bench.experiments.comparison import measure_throughput, throughputs_of
     from driftline.bench.experiments.pictures import draw_throughput
@@ -177,7 +176,7 @@ def throughput(
               help="Duration of each rate; the first quarter is warm-up.")  # fmt: skip
 @click.option("--saturated", "saturated_documents", default=8000, show_default=True,
               type=click.IntRange(0),
-              help="Documents of the saturated runs, as fast as possible; 0: no such runs.",
+              help="Documents of each saturated run, sent as fast as possible; 0: no such runs.",
               )  # fmt: skip
 @corpus_options
 @options.seed
@@ -245,9 +244,9 @@ def recovery(
     """Measure the recovery time after kill -9, under exactly-once.
 
     The recovery time ends with the first new output. It is split into detection, restart, restore
-    and replay. By default this takes three minutes: nine rounds have a trial of some ten seconds
-    for each row. The picture shows the latency of documents before and after the kill, from the
-    time at which they are due.
+    and replay. By default this takes three minutes: each of nine rounds has a trial of about ten
+    seconds for each value of --killed. The picture shows the latency of documents before and after
+    the kill, counted from the time at which they are due.
     """
     from driftline.bench.experiments.recovery import (
         Kill,
@@ -278,10 +277,11 @@ def recovery(
               help="Shards of the index, one process each.")  # fmt: skip
 @options.nodes(1)
 @click.option("--compare", is_flag=True,
-              help="Give the same load to tantivy and SQLite FTS5.")  # fmt: skip
+              help="Also give the same load to tantivy and SQLite FTS5.")  # fmt: skip
 @click.option("--locust", "users", type=click.IntRange(2, 100_000), metavar="USERS",
               help="Number of locust users that make the load, instead of --rate and --searches. "
-              "Each sends one request per second; one of them follows the changes.")  # fmt: skip
+              "One of them follows the changes; each other one starts a task per second.",
+              )  # fmt: skip
 @click.option("--url", metavar="URL", help="With --locust: URL of a running service.")
 @corpus_options
 @options.seed
@@ -315,7 +315,7 @@ def service(
 
         if url is not None:
             refuse_options(
-                ["--documents", "--nodes", "--searchers"], "with --url: that service runs already"
+                ["--documents", "--nodes", "--searchers"], "with --url: the service runs already"
             )
             usage = run_users(url, users, seconds)
         else:

@@ -8,8 +8,8 @@ in `connectors.registry`. Another package adds its own in the entry-point group
     mqtt = "shop_mqtt"
 
 Then ``driftline run FLOW --input mqtt://broker/orders --output mqtt://broker/totals --state DIR``
-opens its source by ``shop_mqtt.open_source("mqtt://broker/orders")``, and in each node its sink by
-``shop_mqtt.open_sink("mqtt://broker/totals", context)``.
+calls ``shop_mqtt.open_source("mqtt://broker/orders")`` to open the source. Each node calls
+``shop_mqtt.open_sink("mqtt://broker/totals", context)`` to open its sink.
 """
 
 from driftline.connectors.live import LiveSource, Record

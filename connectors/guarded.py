@@ -22,10 +22,10 @@ from driftline.engine.texts import describe_exception, reraise_interrupt
 T = TypeVar("T")
 
 LAST_ACKNOWLEDGEMENT_S = 5.0
-"""Time in seconds in which the last acknowledgement of a source is retried."""
+"""How long the last acknowledgement of a source is retried, in seconds."""
 
 ACKNOWLEDGEMENT_RETRY_S = 0.5
-"""Pause in seconds before such a retry."""
+"""Pause before each retry of the last acknowledgement, in seconds."""
 
 
 def call_guarded(subject: str, call: Callable[[], T]) -> T:

@@ -1,10 +1,11 @@
 """Opens the inputs that a user names for the sources of a flow.
 
-An input is a file, a pattern of files (`logs/*.jsonl`), a directory, an address to receive records
-at (`tcp://...`), `-` for standard input, or the address of a connector (`python:shop.py:orders`,
-see `connectors.registry`). A prefix `name=` assigns the input to the source of that name. If the
-flow has no such source, the prefix is part of a path; if it has a source `lines`, a file
-`lines=1.txt` has to be given as `./lines=1.txt`.
+An input is a file, a pattern of files (`logs/*.jsonl`), a directory, N generated documents
+(`zipf:N`), an address to which producers send records (`tcp://...`, `ipc://...`), standard input
+(`-`), or the address of a connector (`python:shop.py:orders`, see `connectors.registry`).
+
+A prefix `name=` assigns the input to the source of that name. If the flow has no source `lines`,
+`lines=1.txt` is a file name. If it has one, the user gives this file as `./lines=1.txt`.
 """
 
 from __future__ import annotations
@@ -54,16 +55,16 @@ class PipedInput(Struct, frozen=True):
 
 
 Input = Source | LiveSource | PipedInput | str
-"""A source that can be read again; a live source; standard input; or an address of producers."""
+"""A source that can be read again; a live source; standard input; or an address for producers."""
 
 
 def open_inputs(flow: Flow, arguments: Sequence[str], shape: Shape = DEFAULT_SHAPE) -> list[Input]:
     """Return the input of each source of a flow, in the order of the sources.
 
-    `arguments`: inputs as the user names them, all with the names of sources, or all without.
-    Without names, a flow with one source reads all inputs; other flows need one input for each
-    source. Raises FlowError if they do not fit the flow, Unavailable if a file is missing,
-    InputError.
+    `arguments`: inputs as the user names them, either all with a prefix `name=` or all without.
+    Without prefixes, a flow with one source reads all inputs; other flows need one input for each
+    source. Raises FlowError if the inputs do not fit the flow, Unavailable if a file is missing,
+    InputError if an XML file is empty, and the errors of a connector.
     """
     inputs = [_open(texts, shape) for texts in inputs_by_source(flow, arguments)]
     if sum(isinstance(each, PipedInput) for each in inputs) > 1:
@@ -72,7 +73,7 @@ def open_inputs(flow: Flow, arguments: Sequence[str], shape: Shape = DEFAULT_SHA
 
 
 def open_one_input(flow: Flow, arguments: Sequence[str], number: int, shape: Shape) -> Input:
-    """Return the input of one source; the files of other sources may be on other machines.
+    """Return the input of source `number`; the files of other sources may be on other machines.
 
     Raises the errors of `open_inputs`.
     """
@@ -82,11 +83,12 @@ def open_one_input(flow: Flow, arguments: Sequence[str], number: int, shape: Sha
 def open_given_files(
     flow: Flow, arguments: Sequence[str], shape: Shape, reader: str
 ) -> list[Source]:
-    """Return `open_inputs` for a reader that needs files. `reader`: the reader's name, for errors.
+    """Return the inputs as `open_inputs` does, for a reader that needs records it can read again.
 
-    Raises the errors of `open_inputs`, and Unavailable for an input that is not a file.
+    `reader`: the reader's name, for errors. Raises the errors of `open_inputs`, and Unavailable for
+    an input whose records cannot be read again.
     """
-    return [_as_files(each, reader) for each in open_inputs(flow, arguments, shape)]
+    return [_require_rereadable(each, reader) for each in open_inputs(flow, arguments, shape)]
 
 
 def open_files(arguments: Sequence[str], shape: Shape, reader: str) -> Source:
@@ -94,7 +96,7 @@ def open_files(arguments: Sequence[str], shape: Shape, reader: str) -> Source:
 
     Raises the errors of `open_given_files`.
     """
-    return _as_files(_open(arguments, shape), reader)
+    return _require_rereadable(_open(arguments, shape), reader)
 
 
 def open_shaped(path: str | Path, shape: Shape) -> Source:
@@ -110,7 +112,7 @@ def open_shaped(path: str | Path, shape: Shape) -> Source:
 
 
 def is_live(argument: str) -> bool:
-    """Return whether an input, given as `NAME=INPUT`, is an address instead of a file."""
+    """Return whether an input, given as `NAME=INPUT`, is an address with a scheme, not a file."""
     return bool(scheme_of(argument.partition("=")[2]))
 
 
@@ -119,7 +121,7 @@ def is_logged(flow_input: object) -> bool:
     return isinstance(flow_input, LiveSource | PipedInput | str)
 
 
-def _as_files(flow_input: Input, reader: str) -> Source:
+def _require_rereadable(flow_input: Input, reader: str) -> Source:
     if isinstance(flow_input, LiveSource | PipedInput | str):
         name = flow_input if isinstance(flow_input, str) else flow_input.name
         raise Unavailable(
@@ -201,9 +203,10 @@ def _open_pipe(text: str, shape: Shape) -> PipedInput:
 
 
 def _paths(arguments: Sequence[str]) -> list[str]:
-    """Return the files that the texts name.
+    """Return the files that the arguments name.
 
-    Raises Unavailable if one is missing or named twice.
+    Raises Unavailable if a pattern or a directory has no files, or if a file is named twice. A
+    missing file raises only when it is opened.
     """
     paths = [path for text in arguments for path in _expand(text)]
     seen: set[str] = set()

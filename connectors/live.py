@@ -3,8 +3,8 @@
 The process of the front polls the source. It assigns each record a label, stores the record and its
 offset in the input log in one step, and only then acknowledges the record upstream. After a crash
 the source continues after the stored offsets, and a record that arrives twice is recognised by its
-offset. So the remote system only needs numbers that grow within a partition: the offsets of a Kafka
-partition, the byte position in a file, the sequence of a stream.
+offset. So the remote system only needs numbers that grow within a partition: offsets in Kafka, byte
+positions in a file, sequence numbers in a stream.
 
 A source that counts, and ends after three records:
 
@@ -34,9 +34,10 @@ class Record(NamedTuple):
     """A record of a live source."""
 
     partition: str
-    """The sequence that the offset belongs to; at most 255 bytes, at most 100,000 names."""
+    """Name of the sequence to which the offset belongs: 1 to 255 bytes in UTF-8. The input log
+    keeps the last offset of each partition for ever, so use at most 100,000 partitions."""
     offset: int
-    """Grows within its partition, from 0 on; gaps are allowed."""
+    """Grows within its partition; at least 0, at most 2^63 - 2. Gaps are allowed."""
     value: object
     """The payload: None, bool, int, float, str, bytes, or tuples, lists and dicts of these."""
 
@@ -56,7 +57,7 @@ class LiveSource(ABC):
             offsets: Partition -> offset of its last stored record; empty at the first start.
 
         Raises:
-            Unavailable: The system cannot be reached; the run ends with this text.
+            Unavailable: The system cannot be reached; the run ends with this error.
         """
 
     @abstractmethod
@@ -81,8 +82,8 @@ class LiveSource(ABC):
         """Acknowledge upstream that the records up to these offsets are durable.
 
         Args:
-            offsets: Partition -> offset, for the partitions that have advanced; at the start of a
-                run, for all stored partitions. Some may have been acknowledged before.
+            offsets: Partition -> offset, for the partitions with new durable records; in the first
+                call of a run, for all partitions. Some may have been acknowledged before.
 
         Raises:
             Unavailable: The system cannot be reached; `acknowledge` is called again with the same
@@ -95,5 +96,5 @@ class LiveSource(ABC):
         """Release connections."""
 
     def identity(self) -> str:
-        """Return a text that is equal for equal inputs: a state directory belongs to one input."""
+        """Return a text that identifies the input: a state directory accepts no other input."""
         return self.name

@@ -29,7 +29,7 @@ JSON_LINES, LMDB = "jsonl", "lmdb"
 """The schemes of output directories."""
 
 RECORDS = "outputs"
-"""Folder of the state directory for the run's own records if the outputs go to another sink."""
+"""Folder of the state directory for the run's own records, unless an output directory has them."""
 
 
 RecordingConsumer = JsonLinesConsumer | LmdbConsumer | RecordedSink
@@ -81,7 +81,7 @@ def resolve_output(output: str, state: Path | None) -> OutputPlace:
 
 
 def require_utf8(directory: Path) -> None:
-    """Raise FlowError if the path of a directory is not UTF-8: files of the run record it."""
+    """Raise FlowError if a directory's path is not UTF-8, because files of the run contain it."""
     absolute = directory.absolute()
     try:
         str(absolute).encode()

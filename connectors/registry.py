@@ -134,8 +134,8 @@ def _load_connector(address: str, function: str) -> Connector:
 
 @cache
 def _installed_connectors() -> dict[str, EntryPoint]:
-    """Map the scheme of each connector of another package to its entry point."""
-    # Imported here: the import takes a tenth of the time in which a process starts.
+    """Return scheme -> entry point of the connectors of other packages."""
+    # Imported here, because this import takes a tenth of the start time of a process.
     from importlib.metadata import entry_points
 
     return {point.name: point for point in entry_points(group=GROUP)}

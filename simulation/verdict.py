@@ -134,7 +134,7 @@ class Damages:
     def excuses(self, error: str, policy: Policy, *, given_input: bool) -> bool:
         """Return whether the damage excuses a run that stopped with this error.
 
-        Damage is no excuse if the run could have recovered from it. `given_input`: whether the
+        Damage excuses nothing if the run could have recovered from it. `given_input`: whether the
         input can be read again from its beginning.
         """
         # Recoverable: from an older snapshot, or from the beginning of the input.

@@ -1,18 +1,18 @@
 """Comparison of policies with the floor, by latency or by throughput.
 
-*Latency*, as in section VI of the paper: an open loop of Poisson arrivals. Each round reverses the
-order of the previous round, so on average all cases are measured at the same time. All runs of a
-round have the same documents and due times. *Throughput*: a closed loop that sends as much as the
-system's back-pressure admits. A document is due when it is sent, so there is no latency to report.
-Each run has a new cluster.
+*Latency*, as in section VI of the paper "Delivery, consistency, and determinism": an open loop of
+Poisson arrivals. Each round reverses the order of the previous round, so a steady drift of the
+machine's speed affects all cases alike. All runs of a round have the same documents and due times.
+*Throughput*: a closed loop that sends as much as the system's back-pressure admits. A document is
+due when it is sent, so there is no latency to report. Each run has a new cluster.
 
 A figure of a case is the median over its runs, but `max` is the maximum, and counts are sums. A row
 is compared with the floor and with `none` (Driftline without guarantees), both with the same ends
 as the row (see `systems.cases`). In the JSON, rows with durable ends are in an object `durable` of
 the same form.
 
-In every run each document has one output for each of its words. These experiments kill no process,
-so under every policy a lost or repeated output means that the measurement is broken.
+In every run each document has one output for each of its different words. These experiments kill
+no process, so under every policy a lost or repeated output means that the measurement is broken.
 """
 
 from __future__ import annotations
@@ -56,16 +56,16 @@ from driftline.deploy.roles.window import WINDOW
 from driftline.engine.policy import POLICIES, Output
 
 IN_FLIGHT_MAX = 4 * WINDOW
-"""Limit of documents in flight; higher than the front's window, which is the effective limit."""
+"""Maximum number of documents in flight. The front's window is smaller, so it is the real limit."""
 
 COMMIT_IN_FLIGHT_MAX = 100_000
-"""Limit for policies whose outputs wait for an epoch; several epochs may be in flight."""
+"""`IN_FLIGHT_MAX` for policies whose outputs wait for an epoch; several may be in flight."""
 
 FLOOR_IN_FLIGHT_MAX = 512
-"""Limit for the floor, which has no back-pressure; more would only lengthen its queues."""
+"""`IN_FLIGHT_MAX` for the floor. It has no back-pressure: more would only lengthen its queues."""
 
 MICRO_BATCH_DOCUMENTS_MAX = 600
-"""Maximum documents of a micro-batch run: six full batches, which take long enough."""
+"""Maximum number of documents of a micro-batch run: six full batches. More would take too long."""
 
 CORRECT_NOTE = (
     "Checked: in every run each document had one output for each of its words, none lost and none "
@@ -119,7 +119,7 @@ class Results(ExperimentReport[Case], frozen=True, kw_only=True):
     note_if_correct: str = CORRECT_NOTE
     problem_ending: str = PROBLEM_ENDING
     sync_ms: float = nan
-    """Time of a 4 KiB write and its fdatasync on this machine."""
+    """Median time of a 4 KiB write and its fdatasync on this machine."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
@@ -164,7 +164,7 @@ def measure_latency(
 
 
 def line_of(figures: Mapping[str, float], rounds: int) -> str:
-    """Return the console line of a run; with p99 if all rounds will have enough latencies."""
+    """Return the console line of a run; with p99 if the rounds together have enough latencies."""
     if not figures["latencies"]:
         return "no document is complete"
     names = ["p50", *(["p99"] if rounds * figures["latencies"] >= P99_LATENCIES_MIN else []), "max"]
@@ -172,7 +172,7 @@ def line_of(figures: Mapping[str, float], rounds: int) -> str:
 
 
 def latency_row(case: Case, meters: Sequence[RunMeter]) -> Row[Case]:
-    """Return the row of a case; p99 is NaN if its runs have too few latencies."""
+    """Return the row of a case; p99 figures are NaN if the runs together have too few latencies."""
     runs = [meter.latency_figures() for meter in meters]
     if sum(run["latencies"] for run in runs) < P99_LATENCIES_MIN:
         runs = [{**run, "p99_ms": nan, "send_delay_p99_ms": nan} for run in runs]
@@ -232,7 +232,7 @@ def measure_throughput(
 
 
 def in_flight_max(case: Case) -> int:
-    """Return the limit of documents in flight, which is too high to be the bottleneck."""
+    """Return the maximum number of documents in flight, high enough not to be the bottleneck."""
     if case.is_floor:
         return FLOOR_IN_FLIGHT_MAX
     if not case.is_micro_batch and POLICIES[case.policy].output is Output.COMMIT:
@@ -263,7 +263,7 @@ def _medians_of(rows: Sequence[Row[Case]]) -> str:
 
 
 def patience_s(case: Case) -> float:
-    """Return the seconds without output after which a run ends; a micro-batch takes seconds."""
+    """Return the seconds without an output after which a run ends early."""
     return 60.0 if case.is_micro_batch else 10.0
 
 
@@ -273,7 +273,11 @@ Compare = Callable[[float, float], float]
 def _with_comparisons(
     rows: Sequence[Row[Case]], figure: str, compare_by_name: Mapping[str, Compare]
 ) -> list[Row[Case]]:
-    """Compare each row with the floor ("of_floor") and with `none`, both with the same ends."""
+    """Return the rows, each with the comparisons of a figure by name.
+
+    "of_floor" compares a row with the floor, any other name with `none`, both with the same ends.
+    The floor itself has no comparisons.
+    """
     floors = {row.case.durable: row for row in rows if row.case.is_floor}
     baselines = {row.case.durable: row for row in rows if row.case.policy == BASELINE}
 
@@ -289,7 +293,7 @@ def _with_comparisons(
 
 
 def write_raw(directory: Path, runs: Sequence[tuple[Case, RunMeter]]) -> None:
-    """Write a JSON line for each document of latency runs, for other programs.
+    """Write a JSON line for each document of the latency runs, for other programs.
 
     Each run has a file, numbered in run order, such as `05-exactly-once-50ms.jsonl` or
     `09-exactly-once-50ms-durable.jsonl`. Times are rounded to a microsecond. The files are written
@@ -299,10 +303,10 @@ def write_raw(directory: Path, runs: Sequence[tuple[Case, RunMeter]]) -> None:
          "document": 700, "at_s": 14.07, "send_delay_ms": 0.01, "latency_ms": 2.13, "lost": 0,
          "duplicated": 0, "warmup": false}
 
-    `at_s` is the due time of the document, since that of the first one; `send_delay_ms` is the
-    delay until the document was sent, and `latency_ms` the time from the due time to the last
-    output. `lost` and `duplicated` count outputs (words) of the document; a document with lost
-    outputs, or without words, has no latency.
+    `at_s` is the due time of the document in seconds since the due time of the first one;
+    `send_delay_ms` is the time from the due time until the document was sent, and `latency_ms` the
+    time from the due time to the last output. `lost` and `duplicated` count outputs (words) of the
+    document. If outputs are lost, or the document has no words, `latency_ms` is null.
 
     Precondition: the directory exists.
     """

@@ -1,4 +1,4 @@
-"""Locust users of an index: equally many writers and readers, and one follower of the changes.
+"""Locust users of an index: as many writers as readers, and one follower of the changes.
 
     locust -f bench/experiments/locustfile.py --headless -u 101 -r 100 -t 60s --host http://127.0.0.1:8080
 
@@ -9,7 +9,8 @@ catches up with its schedule. Locust measures from the start of a request; but `
 the due time, and `change` from the time in the label.
 
 A response that is evidently wrong counts as a failure: a document that its writer does not find,
-hits out of order, a page as of another T, a change that arrives twice or out of order.
+hits out of order, a page as of another T than the page before, a rejected line of a bulk, a change
+that arrives twice or out of order.
 """
 
 from __future__ import annotations
@@ -43,10 +44,10 @@ PAGES = 3
 """Maximum number of pages that a reader reads of one query."""
 
 BULK = 10
-"""Number of documents in a bulk."""
+"""Number of documents in a bulk request."""
 
 DOCUMENTS = 500
-"""Number of texts that the users put, in turn."""
+"""Number of different texts; the documents of all writers use them in turn."""
 
 _documents = load_documents(DOCUMENTS)
 _queries = Queries(_documents, seed=7)
@@ -80,9 +81,10 @@ class _HttpUser(FastHttpUser):
         return max(0.0, self._due - perf_counter())
 
     def _ask(self, name: str, path: str, *, may_be_missing: bool = False, **request: Any) -> Any:
-        """Return the decoded response; None for any status other than 200, a failure in locust.
+        """Return the decoded response; None for any status other than 200.
 
-        `may_be_missing`: status 404 counts as a success.
+        Such a status counts as a failure in locust's statistics; with `may_be_missing`, 404 does
+        not.
         """
         method = request.pop("method", "GET")
         with self.client.request(
@@ -140,8 +142,8 @@ class Writer(_HttpUser):
     def bulk(self) -> None:
         """Put several documents at once."""
         began = perf_counter()
-        lines = [self._new_document() for _ in range(BULK)]
-        body = "".join(json.dumps({"id": id, **document}) + "\n" for id, document, _ in lines)
+        documents = [self._new_document() for _ in range(BULK)]
+        body = "".join(json.dumps({"id": id, **document}) + "\n" for id, document, _ in documents)
         with self.client.post(
             "/documents:bulk", data=body, name="bulk", catch_response=True
         ) as response:
@@ -149,13 +151,14 @@ class Writer(_HttpUser):
             if response.status_code != 200:
                 response.failure(f"status {response.status_code}")
                 return
-        for (id, _, _), answer in zip(lines, answers, strict=False):
+        for (id, _, _), answer in zip(documents, answers, strict=False):
             if answer.get("id") != id or "label" not in answer:
                 self._report("bulk", began, f"a line was refused: {answer}")
-        if len(answers) != len(lines):
-            self._report("bulk", began, f"{len(answers)} of {len(lines)} lines were answered")
+        if len(answers) != len(documents):
+            self._report("bulk", began, f"{len(answers)} of {len(documents)} lines were answered")
 
     def _new_document(self) -> tuple[str, dict[str, object], str]:
+        """Return (id, body, a word that no other document has) of a new document."""
         number = next(_numbers)
         id, word = f"locust-{number}", f"locustword{number}"
         _, text = _documents[number % len(_documents)]
@@ -197,7 +200,7 @@ class Reader(_HttpUser):
 
     @task(2)
     def get(self) -> None:
-        """Read a document that may exist."""
+        """Read a document, whether or not a writer has put it already."""
         id = f"locust-{_random.randrange(1, 2000)}"
         self._ask("get", f"/documents/{id}", may_be_missing=True)
 
@@ -233,12 +236,16 @@ class ChangeFollower(User):
                         name, _, value = line.decode().partition(": ")
                         event[name] = value
                     elif event:
-                        self._take(event)
+                        self._record_event(event)
                         event = {}
         except requests.RequestException as error:
             self._report("follow", 0.0, error)
 
-    def _take(self, event: Mapping[str, str]) -> None:
+    def _record_event(self, event: Mapping[str, str]) -> None:
+        """Report the age of a change, and remember the position in the stream.
+
+        An event `time` is no change: it only moves the position.
+        """
         label = event["id"]
         if event.get("event") == "time":
             self._last = max(self._last, label)

@@ -1,4 +1,4 @@
-"""Speculative against buffered ordering: the gain in latency, and the elements reapplied.
+"""Comparison of speculative and buffered ordering: latency, and the elements undone and reapplied.
 
 Both orderings run under exactly-once, with several numbers of nodes and open-loop rates. They also
 run *saturated*: in a closed loop with as many documents in flight as the front's window admits. All
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 POLICY = "exactly-once"
 WARMUP_DIVISOR = 4
-"""A run's documents divided by this are the number of documents in its warm-up."""
+"""The first documents of a run are its warm-up: their number divided by this."""
 
 OPACITY = dict(zip(ORDERINGS, (1.0, 0.45), strict=True))
 """Ordering -> opacity of its bars; both orderings have the colour of the policy."""
@@ -96,10 +96,10 @@ def measure_ordering(
     seed: int,
     console: Console,
 ) -> ExperimentReport[OrderingCase]:
-    """Run both orderings in turn, with every rate on every number of nodes.
+    """Run both orderings in turn, at every rate and with every number of nodes.
 
-    `seconds`: the duration of each rate; `saturated_documents`: number of documents of each
-    saturated run, 0: no such runs.
+    `seconds`: the duration of a run with a rate; `saturated_documents`: number of documents of each
+    saturated run, or 0 for no such runs.
     """
     cases = [
         OrderingCase(ordering, count, rate)
@@ -134,7 +134,7 @@ def measure_ordering(
 
 
 def measure(case: OrderingCase, documents: Documents, seed: int) -> OrderingRow:
-    """Measure one run."""
+    """Run a case on a new cluster, and return its row."""
     meter = RunMeter(expected_outputs(documents), warmup=len(documents) // WARMUP_DIVISOR)
     with Engine(documents, POLICY, nodes=case.nodes, ordering=case.ordering) as engine:
         if case.rate is None:
@@ -155,7 +155,7 @@ def measure(case: OrderingCase, documents: Documents, seed: int) -> OrderingRow:
 
 
 def draw_ordering(rows: Sequence[OrderingRow], path: Path) -> None:
-    """Draw a panel per number of nodes; bars show the median, error bars the 95th percentile."""
+    """Draw a panel per number of nodes, with bars up to p50 and error bars up to p95."""
     nodes = sorted({row.case.nodes for row in rows})
     figure = new_figure(1.6 + 3.4 * len(nodes), 4.2)
     panels: list[Axes] = list(figure.subplots(1, len(nodes), sharey=True, squeeze=False)[0])

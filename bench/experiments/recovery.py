@@ -1,9 +1,10 @@
-"""Recovery experiment, as in Figure 9 of the paper: kill -9 under load, and its effect on latency.
+"""Recovery experiment: kill -9 under load, and its effect on latency.
 
-Each trial starts a new local cluster, as `driftline run` does, and kills a node, or the master and
-all nodes, once, at a moment that differs from trial to trial. Each round has a trial of every row.
-Documents arrive at a constant rate instead of as a Poisson process, so a gap between outputs comes
-from the system.
+The model is Figure 9 of the paper "Delivery, consistency, and determinism". Each trial starts a new
+local cluster, as `driftline run` does, and once kills a node, or the master and all nodes. Each
+round has a trial of every row; the moment of the kill differs from round to round. Documents arrive
+at a constant rate instead of as a Poisson process, so a gap between outputs comes from the system.
+
 The time from the kill to the first new output has four parts, computed from log events (all
 processes of a machine share one clock):
 
@@ -56,10 +57,10 @@ from driftline.engine.ui.pictures import (
 )
 
 LOAD_BEFORE_KILL_S, LOAD_AFTER_KILL_S = 3.0, 3.0
-"""Minimum duration of the load before a kill, so that snapshots exist, and after the kill."""
+"""Minimum duration of the load before a kill, so that snapshots exist; and minimum after it."""
 
 RECOVERY_TIMEOUT_S = 60.0
-"""Timeout for the end of a recovery, from the end of the load on."""
+"""Timeout of a recovery, counted from the end of the load."""
 
 SUPERVISION_INTERVAL_S = 0.05
 """Interval of supervision, as in a run; an exit is noticed at once."""
@@ -130,10 +131,12 @@ def measure_recovery(
     random = Random(seed)
     for _ in range(trials):
         kill_at_s = LOAD_BEFORE_KILL_S + random.uniform(0, interval_ms / 1000)
-        kill_before = round(kill_at_s * rate)
+        kill_before_document = round(kill_at_s * rate)
         for number, row in enumerate(rows):
             lines.begin(row.case)
-            engine = KilledEngine(documents, row.case, kill_before, nodes, interval_ms / 1000)
+            engine = KilledEngine(
+                documents, row.case, kill_before_document, nodes, interval_ms / 1000
+            )
             run, latencies = _trial(engine, documents, rate)
             samples = {"latencies": [*row.samples["latencies"], *latencies]}
             rows[number] = replace(row, runs=[*row.runs, run], samples=samples)
@@ -180,11 +183,11 @@ class KilledEngine(Engine):
         self,
         documents: Documents,
         kill: Kill,
-        kill_before: int,
+        kill_before_document: int,
         nodes: int,
         snapshot_interval_s: float,
     ) -> None:
-        """Prepare a cluster; `kill` happens right before document `kill_before` is sent."""
+        """Prepare a cluster; `kill` happens right before the document with this number is sent."""
         super().__init__(
             documents,
             "exactly-once",
@@ -194,7 +197,7 @@ class KilledEngine(Engine):
         )
         self.arrival_times: list[float] = []
         """Arrival times of outputs by `perf_counter`, in order."""
-        self._kill, self._kill_before_document = kill, kill_before
+        self._kill, self._kill_before_document = kill, kill_before_document
         self._killed_at: float | None = None
         self.cluster.wake(self.runtime)
 
@@ -227,12 +230,12 @@ class KilledEngine(Engine):
         self._supervise()
 
     def await_recovery(self, events: Sequence[tuple[str, float]]) -> tuple[float, float, float]:
-        """Wait for the end of the recovery; on a busy machine it may outlast the documents.
+        """Wait for the end of the recovery; on a busy machine it may outlast the load.
 
-        Return the times at which the last exit was noticed, the nodes began to load, and the run
-        resumed. If members restarted one after the other, there were several recoveries, and the
-        times are those of the last one. All times are by `perf_counter`. Raises Unavailable after
-        RECOVERY_TIMEOUT_S, or without a kill.
+        Return the times at which the supervisor noticed the last exit, the nodes began to load, and
+        the run resumed. If members restarted one after the other, there were several recoveries,
+        and the times are those of the last one. All times are by `perf_counter`. Raises Unavailable
+        after RECOVERY_TIMEOUT_S, or if no kill happened.
         """
         kill_time, deadline = self.killed_at(), monotonic() + RECOVERY_TIMEOUT_S
         while True:
@@ -260,8 +263,8 @@ class KilledEngine(Engine):
 def collect_log_events() -> Iterator[list[tuple[str, float]]]:
     """Collect Driftline's log events, including those of its processes, instead of printing them.
 
-    An event is (name, time in seconds by `perf_counter`, which meters use, too). The times of log
-    lines are exact to a microsecond.
+    An event is (name, time in seconds). Its time is converted to `perf_counter`, which meters use,
+    too, and is exact to a microsecond.
     """
     events: list[tuple[str, float]] = []
     clock_difference_s = time() - perf_counter()

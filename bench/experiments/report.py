@@ -42,7 +42,7 @@ def to_json_number(value: float) -> float | None:
 
 
 class Spread(Struct, frozen=True):
-    """Median, smallest and largest of a figure of several runs; all NaN if a run has NaN.
+    """Median, smallest and largest value of a figure in several runs; all NaN if a run has NaN.
 
     >>> str(Spread.of([1.02, 0.91, 0.95])), str(Spread.of([33.82])), str(Spread.of([]))
     ('0.95 (0.91-1.02)', '33.8', '')
@@ -84,7 +84,7 @@ NO_SPREAD = Spread(nan, nan, nan)
 def compare_rows(
     figures: Sequence[float], baseline: Sequence[float], compare: Callable[[float, float], float]
 ) -> Spread:
-    """Return the comparison of the medians, and the smallest and largest comparison of a round.
+    """Return a spread: the comparison of the medians; smallest and largest comparison in a round.
 
     Values at the same index belong to the same round; rounds with only one value are ignored.
     """
@@ -192,7 +192,7 @@ class FigureColumn(Struct, frozen=True):
 
 
 class ComparisonColumn(Struct, frozen=True):
-    """Column with a comparison of the row with another one."""
+    """Column with a comparison of the row with another row."""
 
     name: str
     heading: str

@@ -57,7 +57,7 @@ SUMMED_FIGURES = (
 """Names of figures that are summed over the shards."""
 
 BEHIND_MAX_S = 1.0
-"""A peer that ends more than this many seconds after the load does not keep up with the load."""
+"""If a peer ends more than this many seconds after the load, a note says that it fell behind."""
 
 SEND_DELAY_MAX_MS = 5.0
 """If the p99 of the send delay is above this, the report notes that the machine is busy."""
@@ -70,7 +70,7 @@ NOTE = (
 
 
 class Services(Struct, frozen=True):
-    """Measurements of a service, and of each peer under the same load."""
+    """Measurements of a service, and of each peer (another search engine) under the same load."""
 
     parameters: LoadParameters
     nodes: int
@@ -78,7 +78,7 @@ class Services(Struct, frozen=True):
     ours: Measurements
     peers: Mapping[str, Measurements] = field(default_factory=dict)
     sync_ms: float = nan
-    """Milliseconds to append 4 KiB to a file on this machine and sync it."""
+    """Median time to append 4 KiB to a file on this machine and sync it."""
 
     def as_json(self) -> dict[str, object]:
         """Return the figures as a JSON object."""
@@ -235,7 +235,7 @@ def measure_service(load: Load, nodes: int, searchers: int, console: Console) ->
 
 
 def sum_shards(figures: dict[str, dict[str, float]]) -> dict[str, float]:
-    """Return the sums of `SUMMED_FIGURES` over the shards, and of bytes without positions."""
+    """Return `SUMMED_FIGURES`, and the postings' size without positions, summed over the shards."""
     sums = dict.fromkeys((*SUMMED_FIGURES, "postings_bytes_without_positions"), 0.0)
     for part in figures.values():
         if "postings" in part:

@@ -38,7 +38,8 @@ SPAWNED_PER_S_MAX = 100
 """Maximum number of users started per second; above it, locust logs a warning."""
 
 EXTRA_TIMEOUT_S = 120.0
-"""How many seconds longer than the load locust may take, to start and stop."""
+"""Seconds that locust may take in addition to the load, to start and stop. Also the timeout of the
+check that the service answers."""
 
 KEYS = (KeyColumn("request", "what"),)
 FIGURES = (
@@ -97,9 +98,12 @@ class Usage(ExperimentReport[Requests], frozen=True, kw_only=True):
 
 
 def run_users(url: str, users: int, seconds: float) -> Usage:
-    """Run locust users on a running service. Raises Unavailable."""
+    """Run locust users on a running service.
+
+    Raises Unavailable if the service does not answer a query, or if locust fails or does not end.
+    """
     try:
-        with urlopen(f"{url}/count?q=*", timeout=EXTRA_TIMEOUT_S):  # an index with a collection
+        with urlopen(f"{url}/count?q=*", timeout=EXTRA_TIMEOUT_S):  # fails without a collection
             pass
     except HTTPError as error:
         answer = error.read(300).decode(errors="replace")

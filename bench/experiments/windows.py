@@ -1,15 +1,16 @@
-"""Windows: throughput against a hand-written scan and a bare loop, and latency of the rows.
+"""Benchmark of windows: throughput, compared with a hand-written scan and a bare loop, and latency.
 
-*Throughput*: the same file of records, as fast as possible. Each round reverses the order.
+*Throughput*: three systems process the same file of records as fast as possible. Each round
+reverses the order of the systems.
 
 - `tumbling`: a `Sum` in windows of one minute, with a row per key and minute;
 - `scan`: a function with a state that makes the same sums, with an output per record;
 - `bare loop`: as many processes as nodes in plain Python, without an engine (`systems.bare_loop`).
 
 *Latency*: a flow with a plain scan and with windows gets records at even intervals, in the order of
-their event times. An output of the scan has the label of its record, a row of a window the label of
-the record that ends the window. The latency of both counts from the time at which the record with
-this label is due until the output is at the consumer.
+their event times. An output of the scan has the label of its record; a row of a window has the
+label of the record that ends the window. Latency counts from the time at which the record with this
+label is due until the output arrives at the consumer.
 """
 
 from __future__ import annotations
@@ -60,11 +61,11 @@ PATIENCE_S = 30.0
 """A run ends early if no output arrives for this long."""
 
 WARMUP_DIVISOR = 5
-"""The records of a latency run divided by this are the number of records in its warm-up."""
+"""The first records of a latency run are its warm-up: their number divided by this."""
 
 KEYS_OF_LATENCY, RECORDS_PER_S = 5, 10
-"""Number of keys of a latency run, and of its records per second of event time. A window is one
-second."""
+"""Number of keys in a latency run, and number of its records per second of event time. A window is
+one second of event time."""
 
 THROUGHPUT = (
     FigureColumn("records_per_s", "records/s", "{:,.0f}".format, with_spread=True),
@@ -150,7 +151,7 @@ def measure_windows(
 
 
 def _measure_throughput(name: str, file: Path, records: int, nodes: int, expected: Sums) -> Run:
-    """Measure one run. Outputs that are missing, and sums that are wrong, count as lost."""
+    """Measure one run. The larger number of missing outputs and of wrong sums counts as lost."""
     if name == LOOP:
         seconds, cpu_s, sums = run_loop(file, nodes)
         outputs, labels, expected_outputs = len(sums), len(sums), len(expected)

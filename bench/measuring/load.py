@@ -1,4 +1,4 @@
-"""The load that is sent to every system under comparison, and the record of what is measured.
+"""The load that every system under comparison gets, and the measurements of a system.
 
 A load consists of initial documents and of arrivals: documents and queries, each with a due time
 that does not depend on the system. All latencies count from the due time. If they counted
@@ -46,10 +46,10 @@ HITS_MAX = 10
 """Maximum hits of a query."""
 
 KINDS = ("term", "union2", "union5", "intersection", "phrase")
-"""Kinds of queries; the number of a union is that of its words."""
+"""Kinds of queries; a union's name ends with its number of words."""
 
 VOCABULARY_DOCUMENTS = 4000
-"""The words of queries come from the first documents, at most this many."""
+"""The words of queries come from at most this many documents, the first ones."""
 
 _find_words = re.compile(r"\b[a-z]{2,20}\b").findall
 
@@ -183,7 +183,7 @@ class LoadParameters(Struct, frozen=True):
         if not rate:
             return []
         seconds = self.warmup_s + self.seconds
-        count = round(2 * rate * seconds) + 100  # more than needed; the duration cuts them
+        count = round(2 * rate * seconds) + 100  # more than needed: late ones are dropped below
         schedule = poisson_schedule(count, rate, 2 * self.seed + stream)
         return [due for due in schedule if due < seconds]
 

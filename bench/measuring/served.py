@@ -1,8 +1,8 @@
 """HTTP load generator: fills a served index and sends it an open-loop load.
 
 Each request starts when it is due, regardless of earlier requests; if all connections are busy, it
-opens another one. One thread generates the load and waits in `select`. An asyncio client would need
-more time for many requests than the service, and its timers have millisecond resolution.
+opens another one. One thread generates the load and waits in `select`. For many requests, an
+asyncio client would need more time than the service; and its timers have millisecond resolution.
 """
 
 from __future__ import annotations
@@ -298,9 +298,10 @@ class _LoadThread:
     def _request(
         self, what: str, method: str, path: str, body: bytes = b""
     ) -> Generator[tuple[str, str, bytes], tuple[int, bytes], dict[str, object] | None]:
-        """Return the decoded response; None for a failed request or an error status.
+        """Return the decoded response, or count an error and return None.
 
-        These are counted as errors; `what`: the request's name in them.
+        A failed request and any status other than 200 are errors. `what`: the request's name in the
+        counts of errors.
         """
         try:
             status, data = yield method, path, body

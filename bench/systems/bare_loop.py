@@ -1,4 +1,4 @@
-"""The baseline of the benchmark of windows: sums by key and minute, in n processes without engine.
+"""Baseline of the windows benchmark: sums by key and minute in n processes, without an engine.
 
 Each process reads every n-th line of the same file of JSON lines. The hash of a record's key
 selects the process that owns the record. A process adds the records that it owns to a dict, and
@@ -35,10 +35,10 @@ from driftline.bench.systems.processes import (
 from driftline.engine.errors import Unavailable
 
 START = b"start"
-"""Message of the parent to each process, after which they read."""
+"""Message of the parent to each process: begin to read the file."""
 
 BATCH = 500
-"""Records in a message to another process."""
+"""Number of records in a message to another process."""
 
 START_TIMEOUT_S = 20.0
 """Timeout in seconds for the start of the processes."""

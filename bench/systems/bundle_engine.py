@@ -1,4 +1,4 @@
-"""Driftline with any flow as a measured system: outputs are counted now, and decoded at the end."""
+"""Driftline with any flow as a measured system; outputs are decoded only after the measurement."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ CHOICES = (*POLICIES, MICRO_BATCH)
 """Values of the option --policies."""
 
 CUTS_WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
-"""Cuts of policies without a snapshot interval: no checkpoints, or one in each turn of a node."""
+"""Cuts of policies without a snapshot interval: no snapshots, or one in each turn of a node."""
 
 
 class Case(Struct, frozen=True):

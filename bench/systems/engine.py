@@ -2,10 +2,10 @@
 
 The measuring process contains the front and the meter, like the server in the experiments of the
 paper "Delivery, consistency, and determinism" (section VI-A). `Engine` keeps documents and outputs
-in the memory of that process. `DurableEngine`
-uses the parts of a run with producers: `ReceivedSource` with its input log at the front, and a
-consumer that writes JSON lines. That consumer is a separate process (`engine_consumer`), so that
-its writes do not slow down the producer.
+in the memory of the measuring process. `DurableEngine` uses the parts of a run with producers:
+`ReceivedSource` with its input log at the front, and a consumer that writes JSON lines. The
+consumer is a separate process (`engine_consumer`), so that its writes do not slow down the
+producer.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class Engine(StartedProcesses):
         return arrivals
 
     def wait(self, timeout_ms: int) -> None:
-        """Wait at most `timeout_ms` for a message; it may be another one than an output."""
+        """Wait at most `timeout_ms` for a message, which need not be an output."""
         if not self.arrivals:
             self.runtime.step(wait_s=timeout_ms / 1000)
 

@@ -82,7 +82,7 @@ class ConsumerThread(threading.Thread):
         self.inbox: SimpleQueue[bytes] = SimpleQueue()
         self._context = context
         self._server = ConsumerServer(make_consumer)
-        self._nodes: dict[str, zmq.Socket[bytes]] = {}
+        self._sockets: dict[str, zmq.Socket[bytes]] = {}
         """Address of a node, which changes at each start of the node -> socket for answers."""
 
     def run(self) -> None:
@@ -98,10 +98,10 @@ class ConsumerThread(threading.Thread):
             os._exit(1)
 
     def _socket(self, address: str) -> zmq.Socket[bytes]:
-        if address not in self._nodes:
-            self._nodes[address] = open_socket(self._context, zmq.PUSH)
-            self._nodes[address].connect(address)
-        return self._nodes[address]
+        if address not in self._sockets:
+            self._sockets[address] = open_socket(self._context, zmq.PUSH)
+            self._sockets[address].connect(address)
+        return self._sockets[address]
 
 
 def main() -> None:

@@ -104,14 +104,15 @@ class FloorWorker:
     ) -> None:
         """Store a share of a document; send it and each word's document count to the consumer."""
         index = self.index
-        lengths: list[int] = []
+        document_counts: list[int] = []
         for word, places in zip(words, positions, strict=True):
             documents = index[word]
             documents[document] = places
-            lengths.append(len(documents))
-        # The changes (document, words, positions, lengths) are the packed share plus one column. To
-        # avoid repacking, only the share's first byte changes, from an array of three to four.
-        self.results.send(b"".join((b"\x94", memoryview(share)[1:], _pack(lengths))))
+            document_counts.append(len(documents))
+        # The changes (document, words, positions, document counts) are the packed share plus one
+        # column. To avoid repacking, only the share's first byte changes, from an array of three to
+        # an array of four.
+        self.results.send(b"".join((b"\x94", memoryview(share)[1:], _pack(document_counts))))
 
 
 class FloorConsumer:

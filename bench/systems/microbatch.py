@@ -45,7 +45,7 @@ QUERY_CHECK_S = 0.5
 """Interval between checks whether the query has failed."""
 
 WARM_UP = (*[1] * 30, *[20] * 5)
-"""Number of documents in each warm-up batch: single ones, then groups as from a queue."""
+"""Number of documents in each warm-up batch: single documents, then groups as under load."""
 
 START_TIMEOUT_S = 120.0
 """Timeout for starting Spark, and again for warming it up."""
@@ -183,7 +183,7 @@ def run(directory: Path, cores: str, results: zmq.Socket[bytes]) -> None:
                 pass  # standard input becomes readable only at its end
             query.stop()
             query.awaitTermination()  # raises the error of a failed query
-        except Exception as error:  # read its message while the session, which it needs, runs
+        except Exception as error:  # its message can be read only while the session runs
             raise Unavailable(summarise_error(error)) from None
 
 

@@ -1,10 +1,11 @@
 """Peers of a service: search libraries under the same load, each in its own process.
 
 The load generator calls a peer in the same process, without network or HTTP, which is the best case
-for the peer. One thread writes and another one queries, so a commit delays queries only as much as
-the library itself does. Both threads follow their schedules. As with Driftline, the writer queries
-for the word that only the new document has, and documents and limits of hits are the same. All ids
-are new; a peer only inserts documents, while Driftline can also replace existing ones.
+for the peer. One thread writes and another one queries, so a commit delays a query only if the
+library makes the query wait. Both threads follow their schedules. As in the measurement of
+Driftline, the writer queries for the word that only the new document contains. The documents and
+the maximum number of hits are the same, too. All ids are new: a peer only inserts documents, while
+Driftline can also replace existing ones.
 
 This module is also the entry point of a peer's process; a separate process shows the peer's memory.
 Arguments: NAME and the load file. The process prints the measurements as JSON.
@@ -37,17 +38,18 @@ BULK = 1000
 """Documents per commit while the initial documents are inserted."""
 
 HEAP_BYTES = 15_000_000
-"""Memory of tantivy's writer, the accepted minimum; with 128 MB a commit took longer."""
+"""Memory of tantivy's writer: the minimum that tantivy accepts. Commits took longer with 128 MB."""
 
 EXTRA_TIMEOUT_S = 300.0
-"""How many seconds longer than the load a peer may take, since it may fall behind."""
+"""Timeout of a peer in seconds, in addition to the duration of the load; a peer may fall behind."""
 
 
 class Peer(Protocol):
     """A search library under measurement, with its files in a directory."""
 
     commit_every_s: float
-    """Interval of commits, each with the documents that arrived in it; 0: commit per document."""
+    """Interval of commits in seconds; a commit contains all documents that arrived in it. 0: one
+    commit per document."""
 
     def write(self, documents: Documents) -> None:
         """Insert documents. When it returns, they are durable and searchable."""
@@ -65,8 +67,8 @@ class Fts5:
     A commit is durable when it returns, like an acknowledged write of Driftline. Readers have their
     own connection and run concurrently with commits. 64 MB of page cache and memory-mapped files
     keep the disk out of the measurement. Words are tokenized as in Driftline (`unicode61`, keeping
-    diacritics). Documents are stored, and all positions, for phrases. The library ranks hits by its
-    BM25.
+    diacritics). The index stores the documents, and the positions of all words, for phrases.
+    FTS5 ranks hits by its own BM25.
     """
 
     commit_every_s = 0.0
@@ -118,8 +120,9 @@ class Tantivy:
 
     A commit is durable when it returns; then the reader is reloaded explicitly, so that committed
     documents are searchable at once. One thread indexes: with one commit per document, more threads
-    would only add waiting. Merging follows the library's own policy. Ids, texts and all positions
-    are stored, and words are lower case, as in Driftline. The library ranks hits by its BM25.
+    would only add waiting. Merging follows the library's own policy. The index stores ids,
+    texts and all positions, and words are lower case, as in Driftline. tantivy ranks hits by its
+    own BM25.
     Unlike Driftline, tantivy does not count all matches, so it may skip documents that cannot be
     among the best.
     """
@@ -193,7 +196,7 @@ def measure_peer(name: str, load: Load) -> Measurements:
 
 
 def observe(peer: Peer, load: Load) -> Measurements:
-    """Fill a peer and run the load on it."""
+    """Insert the initial documents into a peer, then run the load on it."""
     observed = Measurements()
     documents = load.documents
     start = perf_counter()
@@ -211,7 +214,7 @@ def observe(peer: Peer, load: Load) -> Measurements:
     observed.figures = {
         "commit_p50_ms": commits["p50_ms"],
         "commit_p99_ms": commits["p99_ms"],
-        "behind_s": max(0.0, load_run.last_found_s - load.last_due_s),
+        "behind_s": max(0.0, load_run.last_search_end_s - load.last_due_s),
     }
     return observed
 
@@ -225,9 +228,9 @@ class _LoadRun:
         self._observed = observed
         self._start = perf_counter() + 0.1
         self.commits_ms: list[float] = []
-        """Duration of each commit; documents that were due during a commit waited longer."""
-        self.last_found_s = 0.0
-        """Time at which the last document was searched for; late if commits are slow."""
+        """Duration of each commit, without the time that its documents waited for it to begin."""
+        self.last_search_end_s = 0.0
+        """When the search for the last document returned; late if commits are slow."""
 
     def run(self, loop: Callable[[], None]) -> None:
         """Run the loop of a thread, `write` or `search`; count an exception as an error."""
@@ -285,7 +288,7 @@ class _LoadRun:
             elif each.due_s >= self._load.warmup_s:
                 self._observed.acknowledged_ms.append(1000 * (durable_s - each.due_s))
                 self._observed.freshness_ms.append(self._elapsed_ms(each.due_s))
-        self.last_found_s = self._now()
+        self.last_search_end_s = self._now()
 
     def _now(self) -> float:
         return perf_counter() - self._start

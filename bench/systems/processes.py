@@ -1,7 +1,7 @@
 """Processes of measured systems, and the sockets between them and the measuring process.
 
-Processes always exit with the measuring process. Sockets have no back-pressure: only the loop
-(`measuring.loops`) may bound the documents in flight.
+A process exits when the measuring process does: `messages` ends, or its standard input is closed.
+Sockets have no back-pressure: only the loop (`measuring.loops`) may bound the documents in flight.
 
 A consumer in a separate process reports which outputs it has made durable, and when. Timestamps of
 all processes are comparable: `perf_counter` is the system's monotonic clock.
@@ -27,7 +27,8 @@ READY = b""
 """First message of a process, sent once its inbox is open."""
 
 StoredOutputs = Sequence[tuple[str, Sequence[object], float]]
-"""For each document: (id, words of its outputs, `perf_counter` time when they were durable)."""
+"""(document id, words of outputs, `perf_counter` time when these were durable) triples; an id may
+occur several times."""
 
 RECONNECT_MS = 5
 """Reconnect interval in ms; short, because some senders connect before the inbox is open."""
@@ -36,7 +37,10 @@ Context = zmq.Context[zmq.Socket[bytes]]
 
 
 class StartedProcesses:
-    """Context manager of processes: starts them on entry, and closes them if starting fails."""
+    """Base of context managers of processes.
+
+    Entry calls `start`. Exit calls `close`; so does entry if `start` raises.
+    """
 
     def start(self) -> None:
         """Start everything. Raises Unavailable."""
@@ -70,7 +74,7 @@ def start_module(
 
 
 def address(directory: Path, name: str) -> str:
-    """Return the address of an inbox, such as "worker0" or "results"."""
+    """Return the address of the inbox `name`, such as "worker0" or "results"."""
     return f"ipc://{directory / name}"
 
 
@@ -99,7 +103,7 @@ def open_socket(context: Context, kind: int) -> zmq.Socket[bytes]:
 
 
 def messages(socket: zmq.Socket[bytes]) -> Iterator[bytes]:
-    """Yield received messages until the parent process exits."""
+    """Yield received messages until the parent process exits. `socket`: opened by `inbox`."""
     parent = os.getppid()
     receive = socket.recv
     while True:

@@ -27,13 +27,17 @@ from driftline.serve.http.metrics import figures_in
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 GATEWAY = "gateway"
-"""Name of the process of `driftline serve` itself: HTTP, front and input log."""
+"""Name of the main process of `driftline serve`, which runs HTTP, front and input log."""
 
 MIB = 1 << 20
 
 
 class ServedIndex(StartedProcesses):
-    """A served index; `searchers`: shards, one process each; `options`: more of its options."""
+    """A `driftline serve` process and its children, which serve an index.
+
+    `nodes`, `searchers`: numbers of node and searcher processes; each searcher has one shard.
+    `options`: more options of `driftline serve`.
+    """
 
     def __init__(self, nodes: int = 1, searchers: int = 1, options: Sequence[str] = ()) -> None:
         self.url = ""
@@ -43,7 +47,7 @@ class ServedIndex(StartedProcesses):
 
     @property
     def directory(self) -> Path:
-        """Directory with the state directory and the log."""
+        """Directory that contains the state directory `state` and the log file `log`."""
         return Path(self._directory.name)
 
     def start(self) -> None:
@@ -71,7 +75,7 @@ class ServedIndex(StartedProcesses):
             return figures_in(answer.read().decode())
 
     def processes(self) -> dict[str, psutil.Process]:
-        """Return the service's processes by role, without forked copies that write checkpoints."""
+        """Return the service's processes by name, without forked copies that write checkpoints."""
         assert self._process is not None
         gateway = psutil.Process(self._process.pid)
         children = {each.name(): each for each in gateway.children()}

@@ -1,7 +1,8 @@
-"""Flows and records of the benchmark of windows.
+"""Flows and records of the window benchmark.
 
-A record is `{"key": k, "at": s, "value": v}`; `at` counts seconds since 1970. Event times are out
-of order by at most `DISORDER_S`, which the window operator allows, so no record is late.
+A record is `{"key": k, "at": s, "value": v}`; `at` counts seconds since 1970. The event times of
+`sales` are out of order by at most `DISORDER_S`. The source of `tumbling` allows this delay, so no
+record is late.
 
     >>> next(sales(1))
     {'key': 'k974', 'at': 600000000.492, 'value': 0}
@@ -23,7 +24,7 @@ PER_MINUTE = 10
 """Records of each key in a minute of event time, on average."""
 
 DISORDER_S = 0.5
-"""Maximum by which an event time is smaller than that of an earlier record."""
+"""An event time is at most this much smaller than the event time of an earlier record."""
 
 _FIRST_S = 600_000_000
 """Event time at which the records begin."""
@@ -60,7 +61,7 @@ def sums_of(records: Iterable[Sale]) -> Counter[tuple[str, int]]:
 
 
 def tumbling() -> Flow:
-    """Return the flow that sums each minute by a window operator."""
+    """Return the flow that sums the values of each minute with a window operator."""
     flow = Flow("tumbling")
     keyed = flow.source("sales", event_time="at", max_delay=DISORDER_S).key_by("key")
     keyed.window(Tumbling("1m")).aggregate(total=Sum("value")).sink("rows")
@@ -68,7 +69,7 @@ def tumbling() -> Flow:
 
 
 def scan() -> Flow:
-    """Return the flow that sums each minute by a stateful function, with an output per record."""
+    """Return the flow that sums each minute with a stateful function, with an output per record."""
     flow = Flow("scan")
     keyed = flow.source("sales").key_by("key")
     keyed.scan(_add, MapState[int, int]("sums")).sink("sums")
@@ -82,7 +83,10 @@ def _add(sale: Sale, sums: MapState[int, int]) -> tuple[str, int, int]:
 
 
 def both() -> Flow:
-    """Return a flow with a plain scan at sink 0, and windows of a second at sink 1."""
+    """Return a flow with a scan at sink 0, and windows of a second at sink 1.
+
+    Precondition: the records are in the order of their event times.
+    """
     flow = Flow("both")
     keyed = flow.source("sales", event_time="at").key_by("key")
     total = ReducingState[int]("total", lambda a, b: a + b)

@@ -1,4 +1,6 @@
-"""Sources of files: the usual formats, Wikimedia dumps, generated text.
+"""Sources that read files in the usual formats and Wikimedia dumps, or generate text.
+
+from driftline.engine.sources.source import strict
 
 source = open_source("talks.jsonl.gz", text_field="body")
 for time, document in strict(source.read(1)):

@@ -1,11 +1,11 @@
 """The bytes of a file, plain, gzip, bzip2, xz or zstd, in buffers of at most 64 KiB.
 
-The standard library's file objects for compressed files treat a damaged second stream as the end of
-the file, and so would silently lose records of a multistream dump. Therefore this module calls the
-decompressors itself: a file that does not end with the end of a stream is `Broken`.
+The file objects of `bz2` and `lzma` treat a damaged second stream as the end of the file, and so
+would silently lose records of a multistream dump. Therefore this module calls the decompressors
+itself, and raises `Broken` for a file that does not end at the end of a stream.
 
-Memory: two buffers, whatever the size of the file, and that of the decompressor: for xz and zstd,
-the window that the file requires, 256 MiB at most.
+Memory: two buffers and the decompressor, whatever the size of the file. A decompressor of xz or
+zstd needs the window of the file, at most 256 MiB. For zstd, add up to 8 MiB of decompressed data.
 """
 
 import bz2
@@ -21,8 +21,8 @@ import zstandard
 BUFFER_BYTES = 2**16
 
 PART_BYTES_MIN, PARTS = 2**10, 2**6
-"""A small file is read in `PARTS` parts, at least this large, so that progress is visible."""
-
+"""A file is read in about `PARTS` parts, so that progress is visible. A part has at least
+`PART_BYTES_MIN` and at most `BUFFER_BYTES`."""
 
 TAIL_BYTES = 2**17
 """Maximum size of a last line without a newline that `incomplete_line` returns."""
@@ -64,7 +64,7 @@ class Buffers:
             raise Broken(f"the file cannot be read any further: {error}") from None
 
     def incomplete_line(self) -> bytes:
-        """Return the last line if no newline ends it; empty if it is blank or too long."""
+        """Return the last line if it has no newline; b"" if it has one, is blank or too long."""
         _, newline, line = self._tail.rpartition(b"\n")
         return line if line.strip() and (newline or len(line) == self.length) else b""
 
@@ -119,7 +119,8 @@ def _xz() -> lzma.LZMADecompressor:
 
 
 ZSTD_BYTES = 2**8
-"""Bytes given to a zstd decompressor per call. They yield at most 8 MiB: 64 blocks."""
+"""Bytes given to a zstd decompressor per call. They yield at most 8 MiB: they contain at most 64
+blocks of at least 4 bytes, and a block expands to at most 128 KiB."""
 
 
 class _Zstd:
@@ -162,14 +163,14 @@ COMPRESSIONS: dict[str, tuple[re.Pattern[bytes], Callable[[], _Decompressor]]] =
     ".xz": (re.compile(rb"\xfd7zXZ\0"), _xz),
     ".zst": (re.compile(rb"\x28\xb5\x2f\xfd"), _Zstd),
 }
-"""Extension of a file -> its first bytes, and a function that makes its decompressor."""
+"""Extension of a file -> pattern of its first bytes, and function that makes its decompressor."""
 
 
 def decompressor(path: Path) -> Callable[[], _Decompressor] | None:
     """Return a function that makes the decompressor of a file; None for a plain file.
 
-    The extension decides before the first bytes, so that a compressed file with a damaged beginning
-    is not read as text.
+    The extension takes precedence over the first bytes, so that a compressed file with a damaged
+    beginning is not read as text.
     """
     with path.open("rb") as file:
         beginning = file.read(8)

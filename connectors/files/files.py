@@ -76,8 +76,8 @@ def open_source(
     """Open the records of a file, each a dict with an "id".
 
     Args:
-        path: The file, whose name determines its format; or a directory with an input log, whose
-            records are read as they are; or `zipf:N` for N generated documents.
+        path: The file, whose name determines its format; or a directory with an input log; or
+            `zipf:N` for N generated documents. The other arguments apply to files only.
         id_field: The field with the id; by default "id", else "url", else the number.
         text_field: A field that is also available as "text".
         sections: Clean the wikitext in "text", and make each of its sections a document.
@@ -89,8 +89,9 @@ def open_source(
         A source; only the beginning of the file has been read.
 
     Raises:
-        Unavailable: If there is no such file, or it cannot be opened.
-        InputError: If it is XML and empty.
+        Unavailable: If the file does not exist, is not a regular file or cannot be opened, or if N
+            is not a number.
+        InputError: If the file is empty, and its name says that it is XML.
         ValueError: If there is no such encoding, or the delimiter is not one character.
     """
     shape = Shape(id_field, text_field, sections, encoding, delimiter)
@@ -140,7 +141,7 @@ def _without_compression(path: Path) -> Path:
 
 
 def _name_of(path: Path) -> str:
-    """Return a file's name as UTF-8 text, which the state contains; other bytes are escaped."""
+    """Return a file's name for storage in the state: bytes that are not UTF-8 are escaped."""
     return path.name.encode(errors="backslashreplace").decode()
 
 
@@ -229,7 +230,11 @@ class FileSource:
         return (self._buffers.length - len(text), text) if text else None
 
     def line_at(self, time: int, offset: int, size: int) -> bytes:
-        """Return the line at an offset, without its newline, cut soon after `size` bytes."""
+        """Return the line at an offset, without its newline; a line longer than `size` may be cut.
+
+        `offset`: the offset in the decompressed file. `time`: the time of the record; a single file
+        does not need it.
+        """
         line, buffers = b"", Buffers(self.path)
         with suppress(Broken):
             for buffer in buffers:
@@ -253,7 +258,7 @@ class FileSource:
 
 
 class SeveralFiles:
-    """The records of at least two files, in their order, with record numbers over all of them.
+    """The records of at least two files, one after the other, numbered over all files.
 
     A bad record names its file, its number in the file, and its number over all files. If a file
     breaks off, so does the input: the numbers of the records in later files are then unknown.
@@ -311,13 +316,13 @@ class SeveralFiles:
     def identity(self) -> str:
         """Return the identity of the first file, because files may be added after it later.
 
-        A change of the other files changes the checksum over the records that a run has used.
+        If another file changes, the checksum over the records that a run has used changes.
         """
         return self.files[0].identity()
 
 
 def _format_names(names: Sequence[str], first_index: int) -> str:
-    """Return the names from an index on as text: the first ones, and the number of further ones."""
+    """List the names from an index on: the first `NAMES_SHOWN`, and how many more there are."""
     more = len(names) - first_index - NAMES_SHOWN
     shown = ", ".join(names[first_index : first_index + NAMES_SHOWN])
     return shown + (f" and {more} more" if more > 0 else "")

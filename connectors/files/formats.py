@@ -1,17 +1,17 @@
 """Formats of text files: JSON objects, plain text, tables, and XML of pages.
 
 Lines end with a newline, which may follow a carriage return; the file may begin with a byte order
-mark. Blank lines are skipped and take no number. A file in another encoding than UTF-8 is converted
-to UTF-8 before it is cut into lines.
+mark. Blank lines are skipped and take no number. A file in an encoding other than UTF-8 is
+converted to UTF-8 before it is cut into lines.
 
-The first line of a table names the fields; a `.csv` may have another delimiter than the comma:
+The first line of a table names the fields; the delimiter of a `.csv` is the comma by default:
 
     id,word            {"id": "1", "word": "to, be"}
     1,"to, be"   ->
 
-A value in a `.csv` may be quoted, and may then hold commas, quotes (doubled) and newlines. In a
-`.tsv` a quote is an ordinary character, as texts are full of them; a value there cannot hold a tab
-or a newline.
+A value in a `.csv` may be quoted, and may then contain commas, quotes (doubled) and newlines. In a
+`.tsv` a quote is an ordinary character, because quotes are common in texts; a value cannot contain
+a tab or a newline.
 
 XML is a Wikimedia dump, or the simple format `<pages><page id="" title="">text</page>`. The root
 element shows which. A page of a dump becomes {"id": 12, "title": "Anarchism", "text": the
@@ -39,13 +39,13 @@ from driftline.engine.wire.codec import RECORD_BYTES_MAX
 MAX_LINE_BYTES = 4 * RECORD_BYTES_MAX
 """Maximum size of a line, so that a file without newlines does not fill the memory.
 
-JSON in ASCII writes a character with at most three times as many bytes as the wire format, unless
-it is a control character.
+The factor 4 is for JSON in ASCII: an escaped character, such as `\\u00e9`, has at most three times
+as many bytes as in the wire format (a control character up to six times as many).
 """
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_UTF_8_BOM = b"\xef\xbb\xbf"
 
-_MARKS = {
+_BOMS = {
     codecs.BOM_UTF32_LE: "utf-32",  # must precede the mark of UTF-16, which is a prefix of it
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF32_BE: "utf-32",
@@ -55,7 +55,7 @@ _MARKS = {
 
 def detect_encoding(beginning: bytes) -> str:
     """Return the encoding of a file's byte order mark, or UTF-8."""
-    names = (name for mark, name in _MARKS.items() if beginning.startswith(mark))
+    names = (name for mark, name in _BOMS.items() if beginning.startswith(mark))
     return next(names, UTF_8)
 
 
@@ -101,12 +101,12 @@ def text_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterato
 def lines(buffers: Iterable[bytes], encoding: str = UTF_8) -> Iterator[bytes]:
     """Yield the lines in UTF-8, without their newlines.
 
-    Lines that are too long are cut to MAX_LINE_BYTES + 1. The result is malformed UTF-8 for a line
-    that cannot be decoded from its encoding.
+    The byte order mark is removed. Lines that are too long are cut to MAX_LINE_BYTES + 1. A line
+    that cannot be decoded from its encoding becomes malformed UTF-8.
     """
     rest = _lines(buffers if encoding == UTF_8 else _transcoded(buffers, encoding))
     for first in rest:
-        yield first.removeprefix(_BYTE_ORDER_MARK)
+        yield first.removeprefix(_UTF_8_BOM)
         yield from rest
 
 
@@ -132,13 +132,13 @@ def _transcoded(buffers: Iterable[bytes], encoding: str) -> Iterator[bytes]:
         try:
             text = decoder.decode(buffer, final=not buffer)
         except UnicodeError as error:  # from the codec itself, e.g. without a byte order mark
-            order = f"; name {encoding}-le or {encoding}-be" if encoding in _MARKS.values() else ""
-            raise Broken(f"the file cannot be decoded as {encoding}: {error}{order}") from None
+            hint = f"; name {encoding}-le or {encoding}-be" if encoding in _BOMS.values() else ""
+            raise Broken(f"the file cannot be decoded as {encoding}: {error}{hint}") from None
         yield text.encode("utf-8", _MARK_DAMAGE)
 
 
 def _mark_damage(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Decode an invalid byte to a lone surrogate, and encode a lone surrogate to a byte."""
+    """Decode an invalid byte to a lone surrogate, and encode a lone surrogate to the byte 0xff."""
     if isinstance(error, UnicodeEncodeError):
         return b"\xff", error.end
     assert isinstance(error, UnicodeDecodeError)
@@ -268,7 +268,7 @@ class _Table:
         if error.startswith("new-line character"):
             return "a carriage return inside a line; convert line ends to \\n"
         row = "".join(self._lines)
-        count = row.count("\n", _last_quoted(row, self._delimiter)) if self._has_quotes else 0
+        count = row.count("\n", _find_bad_quote(row, self._delimiter)) if self._has_quotes else 0
         if count < 2:
             return f"malformed row: {error}"
         line = self._reader.line_num - count + 1
@@ -291,10 +291,11 @@ class _Table:
             yield text
 
 
-def _last_quoted(row: str, delimiter: str) -> int:
-    """Return the position of a malformed row's last quoted value, or its length if it has none.
+def _find_bad_quote(row: str, delimiter: str) -> int:
+    """Return the position of the quoted value at which the csv reader has failed.
 
-    The values before that one are well-formed, because the csv reader has accepted them.
+    Return the length of the row if no quoted value is malformed. The values before the malformed
+    one are well-formed, because the reader has accepted them.
     """
     at = 0
     while True:
@@ -312,13 +313,17 @@ def _last_quoted(row: str, delimiter: str) -> int:
 
 
 MAX_PAGE_BYTES = 2**26
-"""Maximum size of a page, or of one of its revisions; MediaWiki itself allows 2 MiB."""
+"""Maximum size of a revision of a page, or of a page without revisions; MediaWiki itself allows
+2 MiB."""
 
 _CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
 def page_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
-    """Yield the pages of a dump or a simple XML file, which names its encoding itself."""
+    """Yield the pages of a dump or a simple XML file.
+
+    `shape` is not used: XML names its encoding itself.
+    """
     for root, child in _children(buffers):
         if _name(child) == "page":
             yield from _wiki_page(child) if root == "mediawiki" else _simple_page(child)

@@ -4,8 +4,8 @@
     >>> time, document
     (1, {'id': 1, 'text': 'w1 w1 w6 w6 w6'})
 
-The sample, 106 articles of the English Wikipedia, is the beginning of a dump, 1.5 MB of bzip2, that
-the package `gensim` contains for its own tests; gensim itself is never imported.
+The sample is the beginning of a dump of the English Wikipedia: 106 articles, 1.5 MB as bzip2. It is
+part of the package `gensim`, which uses it in its own tests; gensim itself is never imported.
 
 The index, the benchmark's floor and the statistics of a corpus share one definition of a word:
 
@@ -78,7 +78,7 @@ class ZipfSource:
 
 
 _find_words = re.compile(r"\w+").findall
-"""Letters, digits and underscores of any script (Unicode)."""
+"""Finds the words of a text: runs of letters, digits and underscores of any script."""
 
 
 def words(document: Mapping[str, object]) -> list[str]:

@@ -1,15 +1,15 @@
-"""Splits a source to read it in parallel; records get the same times as without splits.
+"""Splits of a source, to read it in parallel; records get the same times as without splits.
 
 A record's time is its number in the source, so a split can be read only once the records in
 the earlier splits are counted. Reading therefore has two steps: `count` every split (in parallel;
-generated documents are counted without reading), then `read` every split, with the numbers of its
-first row and document from `first_rows_and_times`.
+generated documents are counted without reading), then `read` every split, with the number of its
+first row and the time of its first document from `first_rows_and_times`.
 
 Uncompressed JSON lines and text are split between lines, uncompressed XML dumps between pages, and
-multistream bzip2 dumps, as Wikimedia publishes them, between streams. These files must be in UTF-8.
-Generated documents are split by number. An uncompressed XML file with a comment, CDATA, DOCTYPE or
-processing instruction is not split, because `<page` may be text there. Any other source is one
-split, and so is a file smaller than two splits of `SPLIT_BYTES_MIN`.
+multistream bzip2 dumps, as Wikimedia publishes them, between streams. Generated documents are split
+by number. Any other source is one split. So is a file in an encoding other than UTF-8, a file
+smaller than twice `SPLIT_BYTES_MIN`, and an uncompressed XML file with a comment, CDATA, DOCTYPE or
+processing instruction, where `<page` may be text.
 
     >>> from driftline.connectors.files.generated import ZipfSource
     >>> splits = splits_of(ZipfSource(5, words_per_document=1), 2)
@@ -69,13 +69,16 @@ class Split(Protocol):
         """Return the number of rows and documents in the split."""
 
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
-        """Return the records; `row`, `time`: the numbers of the split's first row and document."""
+        """Yield the records.
+
+        `row`: the number of the split's first row; `time`: the time of its first document.
+        """
 
 
 def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
-    """Split a source into at most `count` splits, in order.
+    """Split a source into at most `count` splits, in order, but at least one for each file.
 
-    If the result is a single split, the split may omit records before time `since`.
+    If the source is not split, the only split may omit records before time `since`.
     """
     if isinstance(source, ZipfSource):
         bounds = _bounds(1, source.documents + 1, count)
@@ -109,7 +112,10 @@ def line_splits(path: Path, count: int) -> list[FileSplit]:
 
 
 def first_rows_and_times(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
-    """Return (first row, first document) of each split, up to and including a broken one."""
+    """Return (number of the first row, time of the first document) of each split.
+
+    A broken split is the last one in the result.
+    """
     row = time = 1
     firsts = []
     for count in counts:
@@ -122,7 +128,7 @@ def first_rows_and_times(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
 
 
 class TimeSlice(Struct, frozen=True):
-    """The records with times in [start, stop) of a source that can read from any time on."""
+    """The records of a source with times in [start, stop); `count` assumes one for each time."""
 
     source: Source
     start: int
@@ -158,7 +164,7 @@ class WholeFile(Struct, frozen=True):
 
 
 class FileSplit(Struct, frozen=True):
-    """The rows of a file that begin in [begin, end), in bytes of the file on disk."""
+    """The rows of a file that begin in [begin, end): byte offsets in the file on disk."""
 
     source: FileSource
     begin: int
@@ -194,7 +200,7 @@ class FileSplit(Struct, frozen=True):
             yield self.source.make_break_record(broken, time)
 
     def lines(self) -> Iterator[bytes]:
-        """Return the lines that are not blank, without their ends."""
+        """Return the lines that are not blank, without their newlines."""
         return filter(bytes.strip, lines(self._buffers()))
 
     @property
@@ -226,10 +232,10 @@ class FileSplit(Struct, frozen=True):
                     remaining_bytes -= len(buffer)
                     yield buffer
         except OSError as error:
-            raise Broken(f"the file cannot be read on: {error}") from None
+            raise Broken(f"the file cannot be read any further: {error}") from None
 
     def _streams(self) -> Iterator[bytes]:
-        """Yield the decompressed buffers of a bzip2 dump, whose splits are cut between streams."""
+        """Yield the decompressed buffers of this split of a bzip2 dump: whole streams."""
         stream = bz2.BZ2Decompressor()
         try:
             for buffer in self._read_range():
@@ -239,7 +245,7 @@ class FileSplit(Struct, frozen=True):
                     yield stream.decompress(buffer)
                     buffer = stream.unused_data.lstrip(b"\0") if stream.eof else b""
         except OSError as error:
-            raise Broken(f"the file cannot be read on: {error}") from None
+            raise Broken(f"the file cannot be read any further: {error}") from None
         if not stream.eof:
             raise Broken("the compressed file ends too early, as a partial download does")
 
@@ -251,24 +257,24 @@ def _bounds(first: int, last: int, count: int) -> list[tuple[int, int]]:
     return list(pairwise(cuts))
 
 
-def _cuts(path: Path, rows: Format, count: int) -> list[int]:
-    """Return the offsets at which splits begin, then the file's size; [] if it cannot be cut."""
+def _cuts(path: Path, parse_rows: Format, count: int) -> list[int]:
+    """Return the offsets at which splits begin, then the file's size; [] for a single split."""
     size = path.stat().st_size
     count = min(count, size // SPLIT_BYTES_MIN)
     find: Callable[[mmap.mmap, int], int]
     if count < 2:
         return []
     compression = decompressor(path)
-    if rows in (json_rows, text_rows) and compression is None:
+    if parse_rows in (json_rows, text_rows) and compression is None:
         find = _after_newline
-    elif rows is page_rows and compression is None:
+    elif parse_rows is page_rows and compression is None:
         find = _finder(_PAGE)
-    elif rows is page_rows and compression is bz2.BZ2Decompressor:
+    elif parse_rows is page_rows and compression is bz2.BZ2Decompressor:
         find = _finder(_STREAM)
     else:
         return []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        if rows is page_rows and compression is None and _NON_ELEMENT_MARKUP.search(data):
+        if parse_rows is page_rows and compression is None and _NON_ELEMENT_MARKUP.search(data):
             return []
         offsets = {find(data, begin) for begin, _ in _bounds(0, size, count)[1:]} - {size}
         if compression is not None and not all(_is_between_pages(data, at) for at in offsets):

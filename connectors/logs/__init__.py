@@ -1,1 +1,1 @@
-"""Input logs: live records made durable, and read again."""
+"""Input logs: they make live records durable, so that a run can read them again."""

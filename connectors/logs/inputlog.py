@@ -1,20 +1,20 @@
-"""The input log: the records that producers sent to a front, until no recovery needs them.
+"""The input log: the live records that a front received, until no recovery needs them.
 
 An entry is a record with its time, its producer, and its number among that producer's records. The
 log also stores the last number of each producer, and whether the producer has ended, even after its
-entries are removed. And it stores two times: after a restart, new records get times from *reserved*
-on; entries below *trimmed* are no longer read, and are removed by whole segments. A log whose
-reserved time is INFINITY has ended.
+entries are removed. In addition it stores two times. *Reserved*: after a restart, new records get
+times from this one on. *Trimmed*: entries below this time are no longer read; they are removed by
+whole segments. A log whose reserved time is INFINITY has ended.
 
 Invariants: a group of entries is written together with the last numbers and the ends of producers;
-if a crash interrupts it, a prefix of the group may remain. Times only grow. One process at a time
-has a log open as an `InputLog`, and one of its threads writes; other threads may read.
+if a crash interrupts the write, a prefix of the group may remain. Times only grow. One process at a
+time has a log open as an `InputLog`, and one of its threads writes; other threads may read.
 `LoggedSource` and `check_log` may read the log in another process meanwhile.
 
-Format: a segment log (`engine.storage.segment_log`). A frame of it (not a message `Frame`) has some
-entries of a group; the header of a segment contains everything except entries (`LogState`). Cost:
-one fdatasync for a group; some 50 bytes for each producer, never removed, so that a record is never
-accepted twice.
+Format: a segment log (`engine.storage.segment_log`). A frame of this log (not a message `Frame`)
+contains some entries of a group; the header of a segment contains everything except entries
+(`LogState`). Cost: one fdatasync for a group; some 50 bytes for each producer, never removed, so
+that a record is never accepted twice.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ READ_BYTES = 1 << 22
 """A read with a limit stops after this many bytes of entries."""
 
 INDEX_BYTES = 1 << 18
-"""Least distance in bytes between two index entries of a segment."""
+"""Minimum distance in bytes between two index entries of a segment."""
 
 PRODUCER_BYTES_MAX = 255
 
 PIPE = "standard input"
-"""The producer of all records of a pipe: there is only one."""
+"""Name of the one producer of a log of standard input."""
 
 MARKS = ""
-"""The producer of the marks of a source (see `engine.event_time`)."""
+"""Name under which a log stores marks, as if a producer had sent them (`engine.event_time`)."""
 
 INPUT_LOG = "input log"
 """Prefix of the identity of a log that is read as a source."""
@@ -91,9 +91,9 @@ class LoggedRecord(NamedTuple):
 class WriteGroup(DurableJob, frozen=True):
     """Job that stores entries and the ends of producers, sets the reserved time, and trims the log.
 
-    `trim`: entries below this time are no longer read. `ended`: producers that send no more
-    records, and the number of the last record of each.
-    `again`: whether an earlier attempt failed, which may have written the group.
+    `trim`: entries below this time are no longer read. `ended`: (producer, number of its last
+    record) of each producer that sends no more records. `again`: whether this is a retry; the
+    failed attempt may have written the group.
     """
 
     what: ClassVar[str] = "write records to its input log"
@@ -106,7 +106,7 @@ class WriteGroup(DurableJob, frozen=True):
 
 
 class LogState(Struct):
-    """State of a log besides its entries, up to some position in the log."""
+    """Everything that a log stores besides entries, as of some position in the log."""
 
     identity: str
     reserved: int = 0
@@ -171,7 +171,7 @@ class InputLog:
     """The log of one front.
 
     Opening raises Unavailable, and StateMismatch if the directory belongs to another run, or holds
-    other files. It compares identities only if the log or the caller has no owner. All methods
+    other files. Opening compares identities only if the log or the caller has no owner. All methods
     raise Unavailable, and StateMismatch if the log is damaged.
     """
 
@@ -212,13 +212,13 @@ class InputLog:
 
     @property
     def last_time(self) -> int:
-        """The time of the last entry; 0 if there is none."""
+        """The time of the last entry; 0 if there is none, or all are trimmed."""
         last = self._state.last_time
         return last if last >= self.trimmed else 0
 
     @property
     def end_time(self) -> int:
-        """All entries ever written, also removed ones, have smaller times; 0 if there were none."""
+        """The time after the last entry ever written, even a removed one; 0 if there was none."""
         last = self._state.last_time
         return last + 1 if last else 0
 
@@ -243,7 +243,7 @@ class InputLog:
     def read(self, start: int, limit: int = -1) -> list[LoggedRecord]:
         """Return the first `limit` entries with time >= `start`, all if `limit` is negative.
 
-        With a limit, returns fewer entries if they exceed `READ_BYTES`.
+        With a limit, the result ends early once it has `READ_BYTES` of data.
         """
         entries = self._entries(start)
         if limit < 0:
@@ -325,9 +325,9 @@ class InputLog:
         start = max(start, self.trimmed)
         last_times = list(self._last_times_before.items())
         number = max((n for n, last_before in last_times if last_before < start), default=0)
-        places = self._index.setdefault(number, [])
-        at = bisect_right(places, start, key=lambda place: place[0]) - 1
-        for frame in self._log.read(number, places[at][1] if at >= 0 else 0):
+        index_entries = self._index.setdefault(number, [])
+        at = bisect_right(index_entries, start, key=lambda entry: entry[0]) - 1
+        for frame in self._log.read(number, index_entries[at][1] if at >= 0 else 0):
             if frame.is_header:
                 continue
             entries = _decode_frame(frame.payload)[0]
@@ -338,16 +338,16 @@ class InputLog:
                     yield entry
 
     def _index_frame(self, frame: StoredFrame, time: int) -> None:
-        places = self._index.setdefault(frame.number, [])
-        if frame.offset >= (places[-1][1] if places else 0) + INDEX_BYTES:
-            places.append((time, frame.offset))
+        index_entries = self._index.setdefault(frame.number, [])
+        if frame.offset >= (index_entries[-1][1] if index_entries else 0) + INDEX_BYTES:
+            index_entries.append((time, frame.offset))
 
 
 # Reading a log that may belong to another process.
 
 
 class LogContents(Struct, frozen=True):
-    """Contents of a log."""
+    """Summary of a log."""
 
     owner: DirectoryOwner | None
     """None if the directory has no owner."""
@@ -356,13 +356,13 @@ class LogContents(Struct, frozen=True):
     entries: int
     """Number of entries that are not trimmed."""
     torn: int
-    """Number of bytes at its end that are not a complete frame."""
+    """Number of bytes at the end of the log that are not a complete frame."""
 
 
 def check_log(path: Path) -> LogContents:
-    """Read and check the whole log; changes nothing.
+    """Read and check the whole log, without changing it.
 
-    Raises Unavailable, and StateMismatch if it is damaged.
+    Raises Unavailable, and StateMismatch if the log is damaged.
     """
     with translate_os_errors("input log", path):
         owner = read_owner(path / OWNER_FILE, str(path))
@@ -393,7 +393,7 @@ def is_log(path: Path) -> bool:
 
 
 class LoggedSource:
-    """A front's input log as a source, to run or audit its records again.
+    """A front's input log as a source, to process or audit its records again.
 
     If the log is trimmed, a run over its records has to begin from a savepoint of the trimmed time
     or later. The log may be in use while it is read; records that arrive meanwhile may be missing.
@@ -445,8 +445,8 @@ class LoggedSource:
 def record_of(entry: LoggedRecord, file: str) -> tuple[int, object] | BadRecord:
     """Return the record of an entry. `file`: name of the log, for errors.
 
-    An entry that exceeds the limits of a record becomes a bad record; an error would end the run
-    again at each start.
+    An entry that exceeds the limits of a record becomes a bad record. An error instead would end
+    the run, and each later start of it.
     """
     try:
         payload = unpack(entry.data)
@@ -460,7 +460,7 @@ def record_of(entry: LoggedRecord, file: str) -> tuple[int, object] | BadRecord:
 
 
 def pipe_record(time: int, payload: object) -> tuple[int, object] | BadRecord:
-    """Return the record of a payload in the log of a pipe; a tuple is a bad record."""
+    """Return the record of a payload in the log of standard input; a tuple is a bad record."""
     match payload:
         case (int(number), str(reason), str(text), str(raw)):
             if number != time:
@@ -483,7 +483,7 @@ def _split_entries(entries: Sequence[LoggedRecord]) -> list[list[LoggedRecord]]:
 
 
 def _decode_frame(payload: bytes) -> tuple[list[LoggedRecord], int, int, list[tuple[str, int]]]:
-    """Return a frame's entries, reserved time, trimmed time, and producers that end."""
+    """Return a frame's entries, reserved time, trimmed time, and ends of producers."""
     parts: Any = unpack(payload)
     reserved, trimmed, ended, entries = parts
     return [LoggedRecord(*entry) for entry in entries], reserved, trimmed, ended

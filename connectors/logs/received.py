@@ -1,25 +1,26 @@
 """Sources of records that cannot be read again: each record gets a time and goes to an input log.
 
-`ReceivedSource` serves producers, `PipedSource` standard input, `PolledSource` a live source.
+`ReceivedSource` is for producers, `PipedSource` for standard input, `PolledSource` for a live
+source.
 
 Inputs: records of producers, the time of a clock, and the groups that were written. Outputs:
 records for a front, groups for the input log, and the producers to acknowledge. Invariants: times
 grow, over restarts too; a record has the same time whenever it is read; all records below `durable`
 are in the log, and no new record ever gets a time below it.
 
-A producer numbers its records 1, 2, ... A repeated record is recognised by its number. A record
-that arrives before an earlier one, which was lost, is rejected. The source closes once all
-producers that ever sent a record have ended, and there is at least one, so a producer cannot end
-the records of others.
+A producer numbers its records 1, 2, ... A repeated record is recognised by its number. A record is
+rejected if an earlier one of its producer is missing. The source closes once every producer that
+ever sent a record has ended, and at least one has. So a producer cannot end the source for others.
 
-The time of a record is the clock's time in microseconds, or the time after the last record's if
-that is larger. The front can read a record at once; the record is *acknowledged* once the log has
-it. One group is written at a time: records that arrive meanwhile form the next group. A promise to
-assign no time below some time (`advance_to`) has to survive a crash, too: so times are reserved in
-the log in advance, and a restart begins after them.
+The time of a record is the clock's time in microseconds, or the time of the last record + 1 if that
+is larger. The front can read a record at once; the record is *acknowledged* once the log has it.
+One group is written at a time: records that arrive meanwhile form the next group. A promise to
+assign no time below some time (`advance_to`) has to survive a crash, too. Therefore the source
+reserves times in the log in advance, and after a restart assigns only times above them.
 
-A source with event times adds *marks* to the log, records of its own that move the watermark: at
-its end, while it is idle, and with the time of day (see `engine.event_time`).
+A source with event times adds *marks* to the log: records of its own that move the watermark. It
+adds them at its end, at the beginning and the end of an idle period, and at intervals (with the
+time of day; see `engine.event_time`).
 
 Memory holds a record until it is both read and stored; `waiting_records` counts these records, so
 that the caller can limit them. A large record waits in its encoded form.
@@ -75,12 +76,12 @@ class Receipt(Enum):
     OUT_OF_ORDER = "an earlier record is missing; the record was not taken"
     CLOSED = "the source or the producer has ended; the record was not taken"
     TOO_MANY_PRODUCERS = (
-        "too many producers have sent records; the record of another one was not taken"
+        "too many producers have sent records; the record of a new one was not taken"
     )
 
 
 class Log(Protocol):
-    """The part of `connectors.logs.inputlog.InputLog` that its source uses."""
+    """The part of `connectors.logs.inputlog.InputLog` that a `ReceivedSource` uses."""
 
     name: str
 
@@ -105,7 +106,7 @@ class Log(Protocol):
     def read(self, start: int, limit: int = -1) -> list[LoggedRecord]:
         """Return the first `limit` entries with time >= `start`, all if `limit` is negative.
 
-        With a limit, returns fewer if they are large.
+        With a limit, returns fewer entries if they are large.
         """
 
     def count(self, start: int) -> int:
@@ -125,12 +126,13 @@ class ReceivedSource(RetainedSource):
         wall_clock_us: Callable[[], int] | None = None,
         event_time: EventTime | None = None,
     ) -> None:
-        """Continue the records of a log.
+        """Continue after the records in a log.
 
         `label_clock_us`: the clock for labels, in microseconds; `ahead_us`: how far ahead times are
-        reserved, which a restart skips; `producers_max`: the maximum number of producers;
-        `wall_clock_us`: the time of day, for the age of records and for marks, by default
-        `label_clock_us`; `event_time`: the event time of the source, for marks.
+        reserved, in microseconds (a restart skips reserved times); `producers_max`: the maximum
+        number of producers; `wall_clock_us`: the time of day in microseconds, for the age of
+        records and for marks, by default `label_clock_us`; `event_time`: the settings of event
+        time, for marks, None for a source without.
         """
         self.name = name
         self.event_time = event_time
@@ -144,7 +146,7 @@ class ReceivedSource(RetainedSource):
         self._marks = self._accepted.pop(MARKS, 0)
         """Number of marks ever added."""
         self._is_idle = True
-        """Whether the next record ends an idle period; initially true: the log may end with one."""
+        """Whether the next record ends an idle period; initially true: the log may end in one."""
         self._last_received_us = self._last_tick_us = (wall_clock_us or label_clock_us)()
         """When the last record arrived, and when the last mark with the time of day was added, in
         microseconds of the wall clock."""
@@ -153,7 +155,7 @@ class ReceivedSource(RetainedSource):
         self._acknowledged = dict(self._accepted)
         """Producer -> number of its last record in the log."""
         self.records = sum(self._accepted.values())
-        """Records ever received, by all calls of the command."""
+        """Number of records ever received, also by earlier calls of the command."""
         self._ended = dict.fromkeys(log.ended(), True)
         """Producers that have ended -> whether the log has the end."""
         self._ending: list[tuple[str, int]] = []
@@ -170,8 +172,8 @@ class ReceivedSource(RetainedSource):
         self._group: WriteGroup | None = None
         """The group that is being written."""
         self.trimmed = self._log_trimmed = log.trimmed
-        """No recovery needs entries below `trimmed`; those below `_log_trimmed` have been
-        removed."""
+        """No recovery needs entries below `trimmed`; the log has been trimmed up to
+        `_log_trimmed`."""
         self._read_unstored: deque[_BufferedRecord] = deque()
         """Records that were read but are not in the log yet."""
         self._unread: deque[_BufferedRecord] = deque()
@@ -192,7 +194,7 @@ class ReceivedSource(RetainedSource):
     # For the intake.
 
     def receive(self, producer: str, sequence: int, payload: object) -> Receipt:
-        """Take a record if it is the next one of its producer. `sequence`: its number, from 1.
+        """Accept a record if it is the next one of its producer. `sequence`: its number, from 1.
 
         Raises PayloadError if the payload cannot be stored, or exceeds a limit.
         """
@@ -287,7 +289,7 @@ class ReceivedSource(RetainedSource):
 
     @property
     def last_received_time(self) -> int:
-        """The time of the last received record. Precondition: one was received just now."""
+        """The time of the last received record. Precondition: no `next_group` call since then."""
         return self._incoming[-1].time
 
     def last_acknowledged(self, producer: str) -> int:
@@ -346,11 +348,11 @@ class ReceivedSource(RetainedSource):
         return len(self._ended)
 
     def count_stored_from(self, time: int) -> int:
-        """Return how many records the log has from a time on."""
+        """Return how many records with this time or a later one the log has, without marks."""
         return self._log.count(time)
 
     def age_s(self, time: int) -> float:
-        """Return the age of the first record from a time on, in seconds by the time of day.
+        """Return the age of the first record with time >= `time`, in seconds by the time of day.
 
         Returns 0 if there is none.
         """
@@ -369,8 +371,8 @@ class ReceivedSource(RetainedSource):
     def entries(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
         """Return an iterator over the records with time >= `start` as they were received.
 
-        It yields None while no further record has arrived. Raises StateMismatch if some of these
-        records were removed.
+        The iterator yields None while no further record has arrived. This call raises StateMismatch
+        if some of these records were removed.
         """
         if start < self.trimmed:
             raise StateMismatch(
@@ -411,7 +413,7 @@ class ReceivedSource(RetainedSource):
             "times grow"
         )
         assert all(time >= unstored for time, _, _ in self._read_unstored), (
-            "read and stored: not in memory"
+            "a record that was read and stored is not in memory"
         )
         assert all(time >= self._read_position for time, _, _ in self._unread)
         assert self.durable <= min(unstored, self._reserved_until), "durable records are stored"
@@ -435,7 +437,7 @@ class ReceivedSource(RetainedSource):
 
     def _append(self, producer: str, sequence: int, payload: object, data: bytes) -> None:
         time = max(self._next, self.label_clock_us())
-        assert time < INFINITY, f"a clock that shows {time}"
+        assert time < INFINITY, f"the clock shows {time}, which is too large for a label"
         self._next = time + 1
         self._incoming.append(LoggedRecord(time, producer, sequence, data, self._wall_clock_us()))
         buffered = _EncodedPayload(data) if len(data) >= LARGE_RECORD_BYTES else payload
@@ -477,7 +479,7 @@ class ReceivedSource(RetainedSource):
             self.waiting_bytes -= size
 
     def _advance_durable(self) -> None:
-        """Raise `durable`, but not above the time of the next record."""
+        """Raise `durable` as far as records are stored and times are reserved."""
         self.durable = max(self.durable, min(self._first_unstored_time(), self._reserved_until))
 
     def _first_unstored_time(self) -> int:
@@ -488,7 +490,7 @@ class ReceivedSource(RetainedSource):
 
 
 class _EncodedPayload(bytes):
-    """An encoded payload."""
+    """Payload that waits in memory in its encoded form."""
 
     __slots__ = ()
 
@@ -498,7 +500,7 @@ _BufferedRecord = tuple[int, object, int]
 
 
 CHECKSUM_BITS = 24
-"""Bits of the checksum in the number of a log entry; the bits above are the record's number."""
+"""Bits of the checksum in the `sequence` of a log entry; the bits above are the record's number."""
 
 
 class PipedSource(ReceivedSource):
@@ -506,9 +508,9 @@ class PipedSource(ReceivedSource):
 
     The time of record n is n. With `label_clock_us`, times come from a clock, so that a silent pipe
     does not delay other inputs. After an interruption the user gives the same stream again, from
-    its beginning, and records in the log are skipped. To recognise the stream, the number of a log
-    entry contains the number of the record and a checksum of all records up to it. In the log, a
-    record that cannot be read is a tuple, any other record a dict.
+    its beginning, and this source skips the records that the log contains. To recognise the stream,
+    the `sequence` of a log entry contains the number of the record and a checksum of all records up
+    to it. In the log, a record that cannot be read is a tuple, any other record a dict.
     """
 
     def __init__(
@@ -520,7 +522,7 @@ class PipedSource(ReceivedSource):
         wall_clock_us: Callable[[], int] | None = None,
         event_time: EventTime | None = None,
     ) -> None:
-        """Continue the records of a log.
+        """Continue after the records in a log.
 
         `label_clock_us`: the clock for labels, in microseconds, None for times 1, 2, ...;
         `keep_bad`: log records that cannot be read instead of raising; `wall_clock_us`,
@@ -542,7 +544,7 @@ class PipedSource(ReceivedSource):
         """Number and checksum of the records that this process has read from the stream."""
 
     def take(self, row: Row) -> None:
-        """Take the next record of the stream, or skip it if the log contains it.
+        """Accept the next record of the stream, or skip it if the log contains it.
 
         Raises InputError for a record that cannot be read, unless `keep_bad`; StateMismatch if the
         stream differs from the one in the log.
@@ -581,7 +583,7 @@ OFFSET_MAX = (1 << 63) - 2
 
 
 def check_position(name: str, partition: object, offset: object) -> None:
-    """Raise InputError if a record of source `name` has a wrong partition or offset."""
+    """Raise InputError if a record of source `name` has an invalid partition or offset."""
     place = f"{name}, partition {partition!r}"
     if type(offset) is not int or not 0 <= offset <= OFFSET_MAX:
         raise InputError(
@@ -593,12 +595,12 @@ def check_position(name: str, partition: object, offset: object) -> None:
 
 
 class PolledSource(ReceivedSource):
-    """The records of one live source, with their labels.
+    """The records of one live source.
 
-    A record's partition serves as its producer, and its offset + 1 as its number. A record whose
-    offset is not larger than the last one of its partition arrived before. `records` counts the
-    records in the log, and those that arrived since the log was opened: offsets have gaps, so they
-    do not show how many records earlier calls received.
+    A record's partition serves as its producer, and its offset + 1 as its number. If its offset is
+    not larger than the last one of the partition, the record has arrived before. `records` counts
+    the records in the log, and those that arrived since the log was opened: offsets have gaps, so
+    they do not show how many records earlier calls received.
     """
 
     def __init__(
@@ -616,7 +618,7 @@ class PolledSource(ReceivedSource):
         return {partition: number - 1 for partition, number in self._acknowledged.items()}
 
     def take(self, partition: str, offset: int, value: object) -> bool:
-        """Take a record, unless it arrived before. Return whether it is new.
+        """Accept a record, unless it arrived before. Return whether it is new.
 
         Raises InputError for a record that cannot be stored.
         """

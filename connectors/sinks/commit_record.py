@@ -1,11 +1,11 @@
 """The commit record of a barrier: a consumer stores it together with the items of a bundle.
 
 The record contains the last bundle, so that an error after a replay can name the first output that
-differs. If the bundle is larger than `BLOB_BYTES_MAX`, the record contains only its checksum, which
-still shows *that* an output differs.
+differs. If the bundle is larger than `BLOB_BYTES_MAX`, the record contains its t_last and checksum,
+but not its blobs. The checksum still shows *that* an output differs.
 
-The record also contains checksums over everything committed so far. With these the start of a run
-and `driftline verify` detect outputs that were changed later.
+The record also contains checksums over everything committed so far. With these, a run detects at
+its start, and `driftline verify` at any time, outputs that were changed later.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.engine.wire.messages import Bundle
 
 BLOB_BYTES_MAX = 1 << 26
-"""Maximum size of the blobs in a commit record."""
+"""Maximum total size of the blobs in a commit record."""
 
 _FORMAT = 4
 
@@ -42,7 +42,8 @@ class CommitRecord(Struct, frozen=True):
     checksum: int = 0
     """Sum of the checksums of all rows, for a consumer that writes rows."""
     savepoint: str = ""
-    """The savepoint from which a run continues these outputs; only set by `driftline spark run`."""
+    """The savepoint from which a run continues these outputs; set only in the record that
+    `driftline spark run` writes."""
 
     def with_bundle(
         self,

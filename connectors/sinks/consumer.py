@@ -29,16 +29,17 @@ class LastStored(Struct, frozen=True):
     """The last bundle of a barrier that a consumer has stored; t_last -1: none yet."""
 
     t_last: int
-    """All outputs up to this time, epoch or production are stored; -1 without any bundle."""
+    """All outputs up to this time are stored, inclusive; -1 without any bundle. Policies without
+    label order count epochs, productions or bundles instead (see `barrier.barrier`)."""
     checksum: int
-    """The bundle's checksum."""
+    """The running checksum over all blobs up to the last one of the bundle."""
     blobs: tuple[bytes, ...]
     """The bundle's blobs. Without them a differing replay is detected, but the error cannot name
     the output that differs."""
 
 
 NO_BUNDLE = LastStored(-1, 0, ())
-"""The answer of a consumer without any bundle of a barrier."""
+"""Result of `Consumer.last` if no bundle of the barrier is stored."""
 
 
 @runtime_checkable
@@ -50,11 +51,11 @@ class Consumer(Protocol):
 
         Args:
             bundle: Stored entirely or not at all. If its `t_last` is not larger than that of the
-                last stored bundle, the call changes nothing.
+                last stored bundle of the same barrier, the call changes nothing.
 
         Raises:
-            Unavailable: If the bundle may not be durable: `last` shows whether it is stored.
-            PayloadError: For a payload that the target cannot store: nothing is stored.
+            Unavailable: If the bundle may not be durable. `last` shows whether it is stored.
+            PayloadError: If the target cannot store a payload. Then nothing is stored.
         """
 
     def last(self, barrier: str, groups: tuple[int, int]) -> LastStored:
@@ -65,11 +66,11 @@ class Consumer(Protocol):
             groups: The first and the last key group that the barrier owns now.
 
         Returns:
-            Its last bundle, NO_BUNDLE if there is none.
+            The last bundle; NO_BUNDLE if there is none.
 
         Raises:
-            StateMismatch: If that bundle has other key groups, because the run had another number
-                of nodes.
+            StateMismatch: If the last bundle has other key groups, because the run had another
+                number of nodes.
         """
 
     def close(self) -> None:
@@ -110,11 +111,11 @@ def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
         sinks: Number of sinks of the flow; None skips this check.
 
     Returns:
-        Its outputs, in the order in which the barrier released them. With label order
+        The outputs, in the order in which the barrier released them. With label order
         (`exactly-once`), this is the order of labels.
 
     Raises:
-        MalformedMessage: If these are not outputs of a flow with so many sinks.
+        MalformedMessage: If the items are not outputs of a flow with this number of sinks.
     """
     items = [item for blob in bundle.blobs for item in from_blob(blob)]
     check_items(items, sinks)
@@ -122,13 +123,15 @@ def items_of(bundle: Bundle, sinks: int | None = None) -> list[Item]:
 
 
 def check_items(items: Sequence[Item], sinks: int | None = None) -> None:
-    """Raise MalformedMessage if these are not outputs of a flow; `sinks`: see `items_of`."""
+    """Raise MalformedMessage if the items are not outputs of a flow; `sinks`: see `items_of`."""
     labels = [item.label for item in items]
     if set(map(type, labels)) - {tuple}:
         raise MalformedMessage("a bundle with a label that is not a tuple")
     numbers = list(chain.from_iterable(labels))
     if set(map(type, numbers)) - {int} or min(numbers, default=0) < 0:
-        raise MalformedMessage("a bundle with a label whose parts are not all integers from 0 on")
+        raise MalformedMessage(
+            "a bundle with a label whose parts are not all non-negative integers"
+        )
     for sink in {item.sink for item in items}:
         if type(sink) is not int or sink < FAILURES or (sinks is not None and sink >= sinks):
             raise MalformedMessage(f"a bundle for sink {sink!r}, which is not in the flow")
