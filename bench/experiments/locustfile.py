@@ -244,7 +244,7 @@ class ChangeFollower(User):
     def _record_event(self, event: Mapping[str, str]) -> None:
         """Report the age of a change, and remember the position in the stream.
 
-        An event `time` is no change: it only moves the position.
+        An event `time` reports no change and only moves the position.
         """
         label = event["id"]
         if event.get("event") == "time":
