@@ -9,7 +9,7 @@ from time import monotonic
 
 from driftline.api.cluster import Cluster, Patience
 from driftline.api.inputs import IteratorSource, LiveRecords
-from driftline.api.outputs import MergingConsumer, OpenConsumers, RunSummary
+from driftline.api.outputs import ConsumerOpener, MergingConsumer, RunSummary
 from driftline.connectors.live import LiveSource
 from driftline.connectors.sinks import Consumer
 from driftline.connectors.sinks.directory import identity_in
@@ -28,7 +28,7 @@ from driftline.engine.policy import Policy
 from driftline.engine.sources import BadRecord, RetainedSource, Source
 from driftline.engine.wire.bundles import Item
 
-MESSAGE_TO_FILES_S = 0.01
+STORED_MESSAGE_S = 0.01
 """Average virtual time of a message, in seconds, if `write_to` stores the outputs. It is long, so
 that a bundle contains many outputs and one write stores them."""
 
@@ -93,7 +93,7 @@ class InProcessRun:
             self._nodes,
             tuple(source.identity() for source in self._sources),
         )
-        opened = OpenConsumers(output, self._flow, identity.to_json(), self._dead_letters)
+        opened = ConsumerOpener(output, self._flow, identity.to_json(), self._dead_letters)
         bad_record_files: list[BadRecordFile] = []
         if opened.directory is not None:
             _check_outputs(opened.directory, identity)
@@ -109,7 +109,7 @@ class InProcessRun:
         )
         cluster = self._new_cluster(
             consumer=opened.open,
-            delay_s=MESSAGE_TO_FILES_S,
+            delay_s=STORED_MESSAGE_S,
             on_bad=on_bad if self._dead_letters else (),
         )
         self._connect(cluster)

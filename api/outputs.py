@@ -58,7 +58,7 @@ class MergingConsumer(MemoryConsumer):
             yield heappop(self._heap)[2]
 
 
-class OpenConsumers:
+class ConsumerOpener:
     """Opens and counts the consumers of a run in this process, one for each barrier.
 
     Args:

@@ -26,7 +26,7 @@ from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import (
     FILE_MODULE_PREFIX,
-    LoadedAgain,
+    RunWhileLoading,
     check_not_loading,
     load_flow,
     resolve_flow,
@@ -204,14 +204,14 @@ def as_importable(flow: Flow) -> tuple[str, Flow]:
     The name is ``module:name`` or ``file.py:name``. It is empty, and the flow is `flow` itself, if
     no other process can make this flow: it was made in a function, in a notebook, or under
     ``if __name__ == "__main__"``. To check this, a script is executed under another name. Raises
-    LoadedAgain if the script then runs the flow.
+    RunWhileLoading if the script then runs the flow.
     """
     for module in _modules(flow):
         for name, value in list(vars(module).items()):
             if value is flow and (module_name := _import_name(module)):
                 try:
                     other = load_flow(f"{module_name}:{name}")
-                except LoadedAgain:
+                except RunWhileLoading:
                     raise
                 except FlowError:
                     continue

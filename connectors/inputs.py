@@ -80,7 +80,7 @@ def open_one_input(flow: Flow, arguments: Sequence[str], number: int, shape: Sha
     return _open(inputs_by_source(flow, arguments)[number], shape)
 
 
-def open_given_files(
+def open_rereadable_inputs(
     flow: Flow, arguments: Sequence[str], shape: Shape, reader: str
 ) -> list[Source]:
     """Return the inputs as `open_inputs` does, for a reader that needs records it can read again.
@@ -94,7 +94,7 @@ def open_given_files(
 def open_files(arguments: Sequence[str], shape: Shape, reader: str) -> Source:
     """Open files, patterns and directories as one source.
 
-    Raises the errors of `open_given_files`.
+    Raises the errors of `open_rereadable_inputs`.
     """
     return _require_rereadable(_open(arguments, shape), reader)
 

@@ -1,7 +1,7 @@
 """Coordinator: decides on snapshots, on recovery, and on the end of a run.
 
 Inputs: messages of members, results of registry writes, the time, the progress of the run, and the
-requested number of nodes. Outputs: `Recover` and `Prepare` (nodes), `Start`, `BeginEpoch` and
+requested number of nodes. Outputs: `Recover` and `Prepare` (nodes), `Start`, `SendMarker` and
 `Drain` (fronts), `Committed`, `Lead` and `Stop` (members), the messages of `rescaling.py`, and
 writes of the registry. Invariants: a decision is sent only after the registry has it; a snapshot is
 committed only after every part of it is durable; incarnations only grow; a run has one outcome; all
@@ -96,7 +96,7 @@ class Phase(Enum):
     SUPERSEDED = "a new master is needed"
 
 
-OUTCOME_DECIDED = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.SUPERSEDED)
+NO_MORE_DECISIONS = (Phase.STOPPING, Phase.STOPPED, Phase.ENDED, Phase.SUPERSEDED)
 """Phases in which no message of a member changes the outcome of the run."""
 
 IN_PROGRESS = (Phase.TAKING_OVER, Phase.ASKING, Phase.LOADING, Phase.RUNNING)
@@ -258,7 +258,7 @@ class Coordinator:
         if self.phase is Phase.STOPPED:
             self._shutdown.hello(name, message.process)
             self._send_outcome([name])
-        elif self.phase in OUTCOME_DECIDED:
+        elif self.phase in NO_MORE_DECISIONS:
             return
         elif restarted:
             reason = f"{name} has been restarted"
@@ -302,7 +302,7 @@ class Coordinator:
 
         Do nothing unless this master leads a run without an outcome, or sends the outcome.
         """
-        if self.phase is Phase.STOPPED or (self.leads and self.phase not in OUTCOME_DECIDED):
+        if self.phase is Phase.STOPPED or (self.leads and self.phase not in NO_MORE_DECISIONS):
             self._ask_to_follow(self.nodes + self.fronts)
 
     def step_down(self) -> None:
@@ -334,7 +334,7 @@ class Coordinator:
 
     def failed(self, message: Failed) -> None:
         """End the run with the error of the flow that a member reported."""
-        if message.incarnation == self.state.incarnation and self.phase not in OUTCOME_DECIDED:
+        if message.incarnation == self.state.incarnation and self.phase not in NO_MORE_DECISIONS:
             because = message.error == SnapshotDamaged.__name__ and self._damage
             self.stop(message.error, message.text + (f" ({because})" if because else ""))
 
@@ -566,7 +566,7 @@ class Coordinator:
 
     def rescale(self, nodes: int, first_number: int = 0) -> None:
         """Request a number of nodes; `first_number`: `Rescale.first`. May be repeated."""
-        if self.phase not in OUTCOME_DECIDED and not self.is_draining:
+        if self.phase not in NO_MORE_DECISIONS and not self.is_draining:
             self.rescaling.request(nodes, self.state.layout, first_number)
             self._send_rescaling_messages()
 

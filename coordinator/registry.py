@@ -307,7 +307,7 @@ def encode_state(state: ClusterState) -> bytes:
 
 
 def decode_state(data: bytes, where: str) -> ClusterState:
-    """Decode the result of `encode_state`. `where`: the file or z-node, for errors.
+    """Decode the result of `encode_state`. `where`: the file or znode, for errors.
 
     Raises StateMismatch if the data is damaged, or was written by another version of Driftline.
     """

@@ -1,7 +1,7 @@
 """Snapshots of a run: when one is due, which members have to answer, and what the commit records.
 
 Inputs: the time, the delivered frontier, `Prepared` and `PrepareFailed`. Outputs: `Prepare` (nodes)
-or `BeginEpoch` (fronts), the record whose write is the commit, and then `Committed` (all).
+or `SendMarker` (fronts), the record whose write is the commit, and then `Committed` (all).
 Invariant: at most one snapshot is in progress, and it is committed only after every part of it is
 durable.
 
@@ -27,12 +27,12 @@ from driftline.engine.meters import Histogram
 from driftline.engine.policy import Policy
 from driftline.engine.texts import format_time
 from driftline.engine.wire.messages import (
-    BeginEpoch,
     Committed,
     Outgoing,
     Prepare,
     Prepared,
     PrepareFailed,
+    SendMarker,
 )
 
 EARLY_INTERVAL_S = 0.5
@@ -171,7 +171,7 @@ class Snapshots:
         self.number += 1
         self.pending = PendingSnapshot(self.number, time, set())
         self.pending.waiting.update(self._nodes, self._fronts)
-        return [(front, BeginEpoch(self.number)) for front in self._fronts]
+        return [(front, SendMarker(self.number)) for front in self._fronts]
 
     def begin(self, time: int, now: float) -> Outgoing:
         """Begin a snapshot as of a time, which is the delivered frontier."""

@@ -1,16 +1,16 @@
-"""ZooKeeper: the registry in one z-node, and the leader election.
+"""ZooKeeper: the registry in one znode, and the leader election.
 
-The election is a queue with one ephemeral sequential z-node per master.
+The election is a queue with one ephemeral sequential znode per master.
 
-A write of the registry replaces exactly the version of the z-node that was read before it, so only
+A write of the registry replaces exactly the version of the znode that was read before it, so only
 one of two masters can continue, however late a request arrives. A ZooKeeper server may lag behind
 the others; therefore a `sync` precedes each read of the registry, and each read of the queue by a
 master. A request that is lost with its connection, or that times out, raises `Unavailable`, but may
 have succeeded. So the retry is marked (`again`), and if the stored value equals the value to write,
 the write has succeeded.
 
-The z-nodes of masters (`leadership.py`) disappear with their sessions. ZooKeeper numbers them in
-order of arrival. The name of a z-node is PROCESS-NUMBER, where PROCESS is the token of the master's
+The znodes of masters (`leadership.py`) disappear with their sessions. ZooKeeper numbers them in
+order of arrival. The name of a znode is PROCESS-NUMBER, where PROCESS is the token of the master's
 process; its data is the address of that master. `LeaderQueue` has two callbacks. Watches fire once,
 so a client thread calls `changed` at most once per query of the queue that set a watch. The thread
 also calls `changed` after a reconnect, since a watch may be lost, and `expired` when the session is
@@ -48,7 +48,7 @@ RECONNECT_PAUSE_MAX_S = 1.0
 """The longest pause before a client reconnects, in seconds."""
 
 DATA_BYTES_MAX = (1 << 20) - 4096
-"""Maximum size of a z-node's data. ZooKeeper accepts requests of less than 1 MiB
+"""Maximum size of a znode's data. ZooKeeper accepts requests of less than 1 MiB
 (`jute.maxbuffer`); 4 KiB are for the path."""
 
 REASONS = (
@@ -59,8 +59,8 @@ REASONS = (
     (errors.RequestTimeoutError, "the servers took too long"),
     (errors.NotReadOnlyCallError, "the server has lost its quorum and is read-only"),
     (errors.AuthFailedError, "the servers reject this client's credentials"),
-    (errors.NoAuthError, "not permitted by the access list of the z-node"),
-    (errors.NoNodeError, "the z-node was removed meanwhile"),
+    (errors.NoAuthError, "not permitted by the access list of the znode"),
+    (errors.NoNodeError, "the znode was removed meanwhile"),
 )
 """Human-readable reasons of a failed request; the first match counts."""
 
@@ -68,7 +68,7 @@ LOSSES = (errors.ConnectionLoss, errors.ConnectionClosedError, errors.SessionExp
 """Errors of a lost connection or session, which `_ConnectionLog` already logs."""
 
 CONFLICTS = (errors.BadVersionError, errors.NodeExistsError, errors.NoNodeError)
-"""Errors of a write if another client has written, created or removed the z-node since the read."""
+"""Errors of a write if another client has written, created or removed the znode since the read."""
 
 _DIGITS = 10
 """Digits of the number that ZooKeeper appends to a name."""
@@ -77,7 +77,7 @@ _NAME = re.compile(rf".+-[0-9]{{{_DIGITS}}}")
 
 
 class ZooKeeperRegistry:
-    """Registry in a z-node. The caller connects and closes the client.
+    """Registry in a znode. The caller connects and closes the client.
 
     `answer_s`: timeout of a request.
     """
@@ -114,7 +114,7 @@ class ZooKeeperRegistry:
                 raise self._taken_over_error() from None
 
     def _read_newest(self) -> tuple[bytes | None, int]:
-        """Return the newest data of the z-node and its version; (None, -1) without a z-node."""
+        """Return the newest data of the znode and its version; (None, -1) without a znode."""
         with self._translated_errors():
             self._client.sync_async(self._path).get(timeout=self._answer_s)
             try:
@@ -124,7 +124,7 @@ class ZooKeeperRegistry:
             return data, stat.version
 
     def _replace(self, version: int, data: bytes) -> None:
-        """Replace this version of the z-node; -1: create it. Raises CONFLICTS, Unavailable."""
+        """Replace this version of the znode; -1: create it. Raises CONFLICTS, Unavailable."""
         with self._translated_errors(CONFLICTS):
             if version < 0:
                 pending = self._client.create_async(self._path, data, makepath=True)
@@ -357,7 +357,7 @@ class LeaderQueue:
     def forget(self, process: str) -> None:
         """Remove an exited process from the queue, without waiting for the result.
 
-        Without this call, ZooKeeper removes the z-node only after the timeout of the session. If
+        Without this call, ZooKeeper removes the znode only after the timeout of the session. If
         the request is lost, this does no harm: safety does not depend on the queue.
         """
         if self._client.connected:
@@ -401,7 +401,7 @@ class LeaderQueue:
         return _process(behind[0]) if behind else ""
 
     def _queue(self) -> list[str]:
-        """Return the names of the z-nodes, in order."""
+        """Return the names of the znodes, in order."""
         self._client.sync_async(self._path).get(timeout=self._answer_s)
         children = self._client.get_children_async(self._path).get(timeout=self._answer_s)
         return _in_order(children)
@@ -427,10 +427,10 @@ def _position_of(process: str, queue: Sequence[str]) -> int:
 
 
 def _in_order(names: Iterable[str]) -> list[str]:
-    """Return the names that are z-nodes of masters, in the order of the queue."""
+    """Return the names that are znodes of masters, in the order of the queue."""
     return sorted((name for name in names if _NAME.fullmatch(name)), key=lambda n: n[-_DIGITS:])
 
 
 def _process(name: str) -> str:
-    """Return the token of the process in the name of a z-node."""
+    """Return the token of the process in the name of a znode."""
     return name[: -_DIGITS - 1]

@@ -34,7 +34,8 @@ def child(label: Label, number: int) -> Label:
 ROUNDS_MAX = 1 << 20
 """Largest number of rounds of an iteration (`engine.operators.iterate`)."""
 
-ROUND = (1 << 42) + (1 << 20)
+ROUND_MARK_BASE = (1 << 42) + (1 << 20)
 """The label of a message of an iteration ends in two numbers: a mark, which is
-`(ROUND + operator) * ROUNDS_MAX + round`, and a number for the path of messages. Marks lie between
-2^62 and 2^63: above the numbers of children, and above those of timers (`engine.event_time`)."""
+`(ROUND_MARK_BASE + operator) * ROUNDS_MAX + round`, and a number for the path of messages. Marks
+lie between 2^62 and 2^63: above the numbers of children, and above those of timers
+(`engine.event_time`)."""

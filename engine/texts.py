@@ -131,7 +131,7 @@ def _escape(match: re.Match[str]) -> str:
 
 # Exceptions and values of user code --------------------------------------------------------------
 
-ERROR_SHOWN = 2000
+ERROR_CHARS_MAX = 2000
 """Maximum number of characters of an exception's text in an error."""
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
@@ -159,7 +159,7 @@ def text_of(error: BaseException) -> str:
     if isinstance(error, RecursionError):  # Python's own text depends on where the stack ended
         return "maximum recursion depth exceeded"
     try:
-        return truncate(strip_addresses(str(error)), ERROR_SHOWN)
+        return truncate(strip_addresses(str(error)), ERROR_CHARS_MAX)
     except BaseException as second_error:
         reraise_interrupt(second_error)
         return f"making its text raises {type(second_error).__name__}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 from rich.console import Console
 
-from driftline.connectors.inputs import open_files, open_given_files
+from driftline.connectors.inputs import open_files, open_rereadable_inputs
 from driftline.engine.errors import DriftlineError
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
@@ -144,7 +144,7 @@ def run(
     `driftline run --from-snapshot` resumes from it.
     """
     loaded_flow = load_flow(flow)
-    sources = open_given_files(loaded_flow, inputs, shape, "Spark")
+    sources = open_rereadable_inputs(loaded_flow, inputs, shape, "Spark")
     start_savepoint = open_savepoint(start) if start is not None else None
     with sessions.start(f"run {loaded_flow.name}", mostly_python=True) as session:
         from driftline.pipeline.runner import run as run_on_spark
@@ -211,7 +211,7 @@ def audit(
     """
     try:
         loaded_flow = load_flow(flow)
-        sources = open_given_files(loaded_flow, inputs, shape, "Spark")
+        sources = open_rereadable_inputs(loaded_flow, inputs, shape, "Spark")
         start_savepoint = open_savepoint(start) if start is not None else None
         shares_of(outputs, loaded_flow, 1)  # raises for missing outputs before Spark starts
         end_savepoint = open_savepoint(end) if end is not None else None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 
-from driftline.coordinator.coordinator import MISSING_AFTER_S, OUTCOME_DECIDED
+from driftline.coordinator.coordinator import MISSING_AFTER_S, NO_MORE_DECISIONS
 from driftline.deploy.roles.master import Master
 from driftline.deploy.runtime.supervision.restarts import HangDetector, RunningProcess
 from driftline.engine.wire.kinds import AGENT, MASTER, NODE
@@ -114,7 +114,7 @@ class RescaleDriver:
     def _apply_rescale(self, host: SimulatedHost, master: Master) -> None:
         """Send a pending request to a leading master, and start the nodes that it needs."""
         coordinator = master.coordinator
-        if coordinator.phase in OUTCOME_DECIDED or not coordinator.leads:
+        if coordinator.phase in NO_MORE_DECISIONS or not coordinator.leads:
             return
         if self._wanted and len(self.layout) == self._wanted:
             self._wanted = 0

@@ -346,7 +346,7 @@ class InputLog:
 # Reading a log that may belong to another process.
 
 
-class LogContents(Struct, frozen=True):
+class LogSummary(Struct, frozen=True):
     """Summary of a log."""
 
     owner: DirectoryOwner | None
@@ -359,7 +359,7 @@ class LogContents(Struct, frozen=True):
     """Number of bytes at the end of the log that are not a complete frame."""
 
 
-def check_log(path: Path) -> LogContents:
+def check_log(path: Path) -> LogSummary:
     """Read and check the whole log, without changing it.
 
     Raises Unavailable, and StateMismatch if the log is damaged.
@@ -384,7 +384,7 @@ def check_log(path: Path) -> LogContents:
             if torn and number != numbers[-1]:
                 raise damaged_at(path_of(path, number), end)
     entries = sum(1 for time in times if time >= state.trimmed)
-    return LogContents(owner, state.reserved, state.trimmed, entries, torn)
+    return LogSummary(owner, state.reserved, state.trimmed, entries, torn)
 
 
 def is_log(path: Path) -> bool:

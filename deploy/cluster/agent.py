@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from driftline.coordinator.registry import ClusterState
-from driftline.deploy.cluster.flow_runner import FLOW_THREAD, FlowRunner, HostResources
+from driftline.deploy.cluster.flow_runner import FLOW_THREAD, AgentSettings, FlowRunner
 from driftline.deploy.cluster.metrics import AgentStatus, process_metrics_address, serve_agent
 from driftline.deploy.cluster.placement import cancel_rescale
 from driftline.deploy.cluster.records import AgentRecord, AgentRole, DesiredState, Submission
@@ -77,7 +77,7 @@ def record_of(
 
 
 class Registration:
-    """Registration of an agent in the tree: an ephemeral z-node with its record.
+    """Registration of an agent in the tree: an ephemeral znode with its record.
 
     `record`: the agent's record, without problems. `publish` adds these; no other field changes.
     """
@@ -189,7 +189,7 @@ class Agent:
             state=config.state,
         )
         self._registration = Registration(tree, record)
-        self._host = HostResources(
+        self._host = AgentSettings(
             config.name,
             state=config.state,
             sockets=sockets,

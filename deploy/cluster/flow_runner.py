@@ -36,7 +36,7 @@ from driftline.engine.wire.kinds import AGENT, CONSUMER, POLLER
 from driftline.engine.wire.role import DurableJob
 
 
-class HostResources(Struct, frozen=True):
+class AgentSettings(Struct, frozen=True):
     """Settings of an agent that apply to all its flows."""
 
     agent: str
@@ -54,7 +54,7 @@ class HostResources(Struct, frozen=True):
 
 
 def process_config(
-    submission: Submission, layout: Layout, host: HostResources, tree: ZooKeeperTree, sockets: Path
+    submission: Submission, layout: Layout, host: AgentSettings, tree: ZooKeeperTree, sockets: Path
 ) -> ProcessConfig:
     """Return the configuration of a flow's processes on this host.
 
@@ -145,7 +145,7 @@ class FlowRunner(threading.Thread):
         submission: Submission,
         names: Sequence[str],
         layout: Layout,
-        host: HostResources,
+        host: AgentSettings,
         tree: ZooKeeperTree,
         number: int,
         on_all_ended: Callable[[], None],

@@ -1,7 +1,7 @@
 """Wheels with the modules of submitted flows: stored in the tree, and fetched by every host.
 
 Python imports a pure wheel directly from its file. `store_wheel` stores the bytes in pieces, as
-ZooKeeper limits the size of a z-node. `fetch_wheel` writes them to a file once on each host; the
+ZooKeeper limits the size of a znode. `fetch_wheel` writes them to a file once on each host; the
 checksum is the name of the file.
 """
 

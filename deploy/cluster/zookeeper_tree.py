@@ -6,8 +6,8 @@
     flows/NAME/masters          the queue of masters, and the leader's address
     flows/NAME/wheels           the wheels that were sent with submissions
 
-Each path is a z-node. A write names the version that it replaces, so of two concurrent writers one
-is rejected. A *held* path is an ephemeral z-node: it exists as long as the session of the process
+Each path is a znode. A write names the version that it replaces, so of two concurrent writers one
+is rejected. A *held* path is an ephemeral znode: it exists as long as the session of the process
 that created it.
 
 Each read sets a watch, which fires once. The callback of `on_change` is called when a watch fires,
@@ -252,7 +252,7 @@ class ZooKeeperTree:
         return bool(stored == data and str(stat.owner_session_id) == self.session_id())
 
     def _create(self, path: str, data: bytes) -> None:
-        """Create an ephemeral z-node, or replace the data of one that this session owns.
+        """Create an ephemeral znode, or replace the data of one that this session owns.
 
         Wait for the session of another owner to expire; raise InUse if it does not.
         """

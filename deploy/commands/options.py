@@ -19,9 +19,9 @@ from driftline.engine.policy import ORDERINGS, POLICIES
 from driftline.engine.ui.options import (
     check_writable,
     on_error_option,
+    parse_renamings,
     reading_options,
     refuse_options,
-    renamings,
 )
 from driftline.engine.ui.results import sentence_of
 
@@ -61,7 +61,8 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
                   help="With --from-snapshot: discard the state of operator NAME, which the flow "
                   "may no longer have; OPERATOR.STATE: discard only one of its states. Any number "
                   "of times.")  # fmt: skip
-    @click.option("--rename-state", "rename", multiple=True, metavar="OLD=NEW", callback=renamings,
+    @click.option("--rename-state", "rename", multiple=True, metavar="OLD=NEW",
+                  callback=parse_renamings,
                   help="With --from-snapshot: the operator or source OLD of the savepoint is NEW "
                   "in the flow. Any number of times.")  # fmt: skip
     @click.option("--accept-changed-code", is_flag=True,

@@ -9,7 +9,7 @@ import click
 from msgspec.structs import replace
 from rich.console import Console
 
-from driftline.connectors.inputs import open_given_files, open_inputs
+from driftline.connectors.inputs import open_inputs, open_rereadable_inputs
 from driftline.connectors.outputs import JSON_LINES, OutputPlace, resolve_checked_output
 from driftline.connectors.registry import scheme_of
 from driftline.connectors.sinks.lines import DEAD_LETTERS
@@ -173,7 +173,7 @@ def run(
         )
         if scheme_of(resolved_output.address) != JSON_LINES:
             raise FlowError(f"{output}: --reference writes a directory of JSON lines")
-        files = open_given_files(loaded, inputs, shape, "--reference")
+        files = open_rereadable_inputs(loaded, inputs, shape, "--reference")
         report = run_reference_to(loaded, files, directory, dead_letters)
     else:
         if keys is not None:

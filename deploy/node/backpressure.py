@@ -142,7 +142,7 @@ class TurnBudget:
         if self._careful_from >= 0:
             self._note("")
 
-    def note_processed(self, processed: int) -> None:
+    def record_processed(self, processed: int) -> None:
         """Record that all nodes processed all elements below `processed`."""
         if processed > self._careful_until:
             self._careful_from = -1

@@ -30,7 +30,7 @@ from driftline.engine.operators.steps import (
 )
 from driftline.engine.wire.codec import pack_rows, unpack_rows
 from driftline.engine.wire.label_columns import (
-    LabelColumns,
+    EncodedLabels,
     Labels,
     decode_labels,
     divided,
@@ -329,7 +329,7 @@ def arrived_block(frame: Frame) -> Block:
         raise MalformedMessage(f"a frame with elements that cannot be read: {error}") from None
 
 
-def _arrived_batch(labels: LabelColumns, payloads: bytes, signs: tuple[int, ...]) -> ElementBatch:
+def _arrived_batch(labels: EncodedLabels, payloads: bytes, signs: tuple[int, ...]) -> ElementBatch:
     decoded = decode_labels(labels)
     if not decoded or (signs and len(signs) != len(decoded)):
         raise MalformedMessage("a frame without labels, or with columns of different lengths")

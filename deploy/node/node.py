@@ -280,7 +280,7 @@ class Node(Member):
             self._has_begun = True
             self._settle_below = message.delivered
             self._gossip.progress(message.delivered, self.now)
-            self.budget.note_processed(message.processed)
+            self.budget.record_processed(message.processed)
             self._send_all(self.pipeline.progress(message.processed))
         elif isinstance(message, Marker):
             self._stages.mark(sender, message)

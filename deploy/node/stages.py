@@ -44,7 +44,7 @@ from driftline.engine.wire.codec import pack_rows
 from driftline.engine.wire.label_columns import times
 from driftline.engine.wire.messages import Acknowledge, Frame, Marker, Outgoing
 
-NOTHING_NEW = Acknowledge((), (), 0)
+EMPTY_ACKNOWLEDGE = Acknowledge((), (), 0)
 """An empty acknowledgement."""
 
 
@@ -323,4 +323,4 @@ class Peers:
 
     def empty_acknowledgements(self) -> Outgoing:
         """Return empty messages: their numbers show a gap to a receiver that missed a message."""
-        return [(to, NOTHING_NEW) for to in self._names]
+        return [(to, EMPTY_ACKNOWLEDGE) for to in self._names]

@@ -1,6 +1,6 @@
 """The front: reads a source, labels each record, sends it to a node, and replays on demand.
 
-Takes `Start`, `Progress`, `BeginEpoch`, `Committed`, `Drain`, `Pause`, `Resume` (master),
+Takes `Start`, `Progress`, `SendMarker`, `Committed`, `Drain`, `Pause`, `Resume` (master),
 `AskPromise` (master, node), `AskDrain` (agent), `Delivered` (nodes, while the master is silent).
 Sends frames and markers (nodes); a `Promise` for times without a frame (all trackers); `Prepared`
 for an epoch; `EndOfInput`; `Paused`; `AskSnapshot` while the records for a replay take much memory;
@@ -50,7 +50,6 @@ from driftline.engine.wire.messages import (
     AskDrain,
     AskPromise,
     AskSnapshot,
-    BeginEpoch,
     Committed,
     Delivered,
     Drain,
@@ -65,6 +64,7 @@ from driftline.engine.wire.messages import (
     Progress,
     Promise,
     Resume,
+    SendMarker,
     Start,
     Stop,
 )
@@ -225,7 +225,7 @@ class Front(Member):
                 self._advance(*[min(self._delivered_of_nodes[node] for node in self.nodes)] * 2)
         elif isinstance(message, AskPromise):
             self._requested_time = message.until
-        elif isinstance(message, BeginEpoch):
+        elif isinstance(message, SendMarker):
             for node in self.nodes:
                 self.send(node, Marker(self.index, self.index, message.number))
             # `next` is INFINITY after the end of the source, but the source may have grown by the
@@ -233,7 +233,7 @@ class Front(Member):
             self._epochs.append((message.number, min(self.next, self._end)))
         elif isinstance(message, Committed):
             self.source.trim(message.trim)
-            self.note_used(message.offset)
+            self.store_fingerprint(message.offset)
         elif isinstance(message, Drain):
             # If the front has already sent later records, they are part of the run: under a policy
             # with markers, the last snapshot contains them.
@@ -262,7 +262,7 @@ class Front(Member):
         self._requested_time = max(self._requested_time, message.time)
         self.send(MASTER, Paused(message.number, min(self.next, self._end), int(self._ended)))
 
-    def note_used(self, until: int) -> None:
+    def store_fingerprint(self, until: int) -> None:
         """Store the fingerprint of the records below this time, to detect later changes to them.
 
         Do nothing unless the source is verified (`VerifiedSource`). If the write fails, the older

@@ -26,14 +26,14 @@ _being_loaded: list[str] = []
 """Modules that are being loaded, innermost last."""
 
 
-class LoadedAgain(FlowError):
+class RunWhileLoading(FlowError):
     """Error: a module that is being loaded for its flow runs a flow itself."""
 
 
 def check_not_loading(call: str) -> None:
-    """Raise LoadedAgain if a module that is being loaded makes this call, such as `run(...)`."""
+    """Raise RunWhileLoading if a module that is being loaded makes this call, as in `run(...)`."""
     if _being_loaded:
-        raise LoadedAgain(
+        raise RunWhileLoading(
             f"{_being_loaded[-1]} calls {call} while it is loaded for the flow in it. Node "
             "processes and commands load the module, too: put the call under "
             '`if __name__ == "__main__":`'
@@ -170,7 +170,7 @@ def _call(
 def _with_line(error: FlowError) -> FlowError:
     """Return the error with the line of user code that caused it, if the text lacks this line."""
     line = _line(error)
-    if isinstance(error, LoadedAgain) or line in str(error):  # line is present already, or ""
+    if isinstance(error, RunWhileLoading) or line in str(error):  # line is present already, or ""
         return error
     return FlowError(f"{error}{line}")
 

@@ -26,7 +26,7 @@ from typing import Any, Generic, TypeVar
 from msgspec import Struct
 
 from driftline.engine.errors import FlowError
-from driftline.engine.labels import ROUND, ROUNDS_MAX, Label
+from driftline.engine.labels import ROUND_MARK_BASE, ROUNDS_MAX, Label
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import Chain, KeyedOperator, Vertex
 from driftline.engine.operators.outputs import OutputEncoder
@@ -59,13 +59,13 @@ def next_round(label: Label, vertex: int) -> Label:
     """Return the label of a message as an input of the iterating operator, in the next round.
 
     `label`: the label of the message as an output of the operator; `vertex`: the operator's number.
-    The result ends in a mark, which contains the round (see `ROUND`), and a number for the path of
-    messages that led to this one. In round 1, it is the number of the output; in later rounds, a
-    hash, so that labels do not grow. Two hashes are equal with probability 2^-62.
+    The result ends in a mark, which contains the round (see `ROUND_MARK_BASE`), and a number for
+    the path of messages that led to this one. In round 1, it is the number of the output; in later
+    rounds, a hash, so that labels do not grow. Two hashes are equal with probability 2^-62.
     """
     *prefix, mark, path, number = (0, *label)
-    if mark // ROUNDS_MAX != ROUND + vertex:
-        return (*label[:-1], (ROUND + vertex) * ROUNDS_MAX + 1, number)
+    if mark // ROUNDS_MAX != ROUND_MARK_BASE + vertex:
+        return (*label[:-1], (ROUND_MARK_BASE + vertex) * ROUNDS_MAX + 1, number)
     digest = blake2b(b"%d %d" % (path, number), digest_size=8).digest()
     return (*prefix[1:], mark + 1, int.from_bytes(digest, "big") >> 2)
 
@@ -73,7 +73,7 @@ def next_round(label: Label, vertex: int) -> Label:
 def round_of(label: Label, vertex: int) -> int:
     """Return the round of an element at an iterating operator; 0 if it is not a message."""
     mark = label[-2]
-    return mark % ROUNDS_MAX if mark // ROUNDS_MAX == ROUND + vertex else 0
+    return mark % ROUNDS_MAX if mark // ROUNDS_MAX == ROUND_MARK_BASE + vertex else 0
 
 
 def in_rounds(

@@ -171,7 +171,7 @@ class Keyed:
         except (PayloadError, MalformedMessage) as error:
             return Failure.from_output(self.vertex.name, key, output, str(error))
 
-    def call_again(self, label: Label, key: object, stored: object) -> object:
+    def call_until_safe(self, label: Label, key: object, stored: object) -> object:
         """Call the user function for an element; return the result.
 
         If the attempt is unsafe, undo and repeat it (see `undo_if_unsafe`). Sets `frozen_results`

@@ -272,7 +272,7 @@ class Speculative(Keyed):
             if was_applied:
                 out.add(label, key, old_result, -1)
         for label, value, was_applied, old_result in entries:
-            self.call_again(label, key, value)
+            self.call_until_safe(label, key, value)
             [result] = self.frozen_results
             reapplied.add(label, key, value, result, len(self.undo_log))
             if not was_applied:

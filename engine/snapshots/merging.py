@@ -166,7 +166,7 @@ def merge(
         yield from _chunks(name, table, table, rows_at_once)
 
 
-def as_segment(operator: str, table: StateTable, keys: Collection[object]) -> bytes:
+def encode_segment(operator: str, table: StateTable, keys: Collection[object]) -> bytes:
     """Encode the states of an operator for these keys as a segment; b"" if all are empty."""
     return b"".join(_chunks(operator, table, keys, MERGE_STEP_ROWS))
 

@@ -36,7 +36,7 @@ from driftline.engine.flow.outline import OperatorOutline, Outline, make_outline
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.keygroups import GroupCache
 from driftline.engine.operators.operator import Vertex
-from driftline.engine.snapshots.merging import as_segment
+from driftline.engine.snapshots.merging import encode_segment
 from driftline.engine.state.table import StateTable
 
 _FORMAT = "driftline savepoint 5"
@@ -157,7 +157,7 @@ def write_table(path: Path, vertex: Vertex, table: StateTable, groups: GroupCach
     for key in table:
         keys_of_group.setdefault(groups[key], []).append(key)
     for group, keys in keys_of_group.items():
-        if segment := as_segment(vertex.name, table, keys):
+        if segment := encode_segment(vertex.name, table, keys):
             write_segment(path, group, vertex.name, segment)
 
 

@@ -42,7 +42,7 @@ from driftline.engine.snapshots.jobs import (
     Vacate,
 )
 from driftline.engine.snapshots.merging import MERGE_STEP_ROWS, by_group, merge
-from driftline.engine.storage.lmdbs import every_row, open_environment, translate_lmdb_errors
+from driftline.engine.storage.lmdbs import iterate_rows, open_environment, translate_lmdb_errors
 from driftline.engine.storage.ownership import (
     NO_OWNER,
     OWNER_FILE,
@@ -517,5 +517,5 @@ def read_store(path: Path) -> ReadOnlyStore:
     """
     name = f"state directory {path}"
     with translate_lmdb_errors(name, SnapshotDamaged):
-        rows = {key: value for _, key, value in every_row(path, b"parts")}
+        rows = {key: value for _, key, value in iterate_rows(path, b"parts")}
         return ReadOnlyStore(name, rows, read_owner(path / OWNER_FILE, name))

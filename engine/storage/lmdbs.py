@@ -104,7 +104,7 @@ def _used_bytes(env: lmdb.Environment) -> int:
     return pages * env.stat()["psize"]
 
 
-def every_row(path: Path, *names: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
+def iterate_rows(path: Path, *names: bytes) -> Iterator[tuple[bytes, bytes, bytes]]:
     """Yield (name of the database, key, value) of each row of these databases.
 
     Opens the environment read-only. Raises lmdb.Error, OSError.

@@ -265,7 +265,7 @@ def _sections_option(in_sections: bool) -> Callable[[Command], Command]:
     return click.option("--sections", is_flag=True, help="Split wiki pages into their sections.")
 
 
-def renamings(
+def parse_renamings(
     context: click.Context, parameter: click.Parameter, given: tuple[str, ...]
 ) -> tuple[tuple[str, str], ...]:
     """Parse the values of `--rename-state` to (old, new) pairs. Raises BadParameter."""

@@ -15,13 +15,13 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol, TypeVar, Union
 import msgspec
 
 from driftline.engine.errors import MalformedMessage, PayloadError
-from driftline.engine.wire.label_columns import LabelColumns
+from driftline.engine.wire.label_columns import EncodedLabels
 
 MAGIC = 0xD75
 """First value of each message, specific to this version of the format. Messages of producers begin
 with 0xD72 (`deploy.roles.intake`)."""
 
-Batches = tuple[tuple[LabelColumns, bytes, tuple[int, ...]], ...]
+Batches = tuple[tuple[EncodedLabels, bytes, tuple[int, ...]], ...]
 """Batches of elements: labels, payloads, signs. Signs are empty where all are +1."""
 
 MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"

@@ -27,7 +27,7 @@ from driftline.engine.wire.codec import (
     encode_rows,
 )
 
-LabelColumns = tuple[int, int, tuple[int | tuple[int, ...], ...]]
+EncodedLabels = tuple[int, int, tuple[int | tuple[int, ...], ...]]
 """Encoded labels: `engine.wire.codec.Columns` of integers."""
 
 _time_of = itemgetter(0)
@@ -92,7 +92,7 @@ def is_sorted(labels: Labels) -> bool:
     return labels == sorted(labels)
 
 
-def encode_labels(labels: Labels) -> LabelColumns:
+def encode_labels(labels: Labels) -> EncodedLabels:
     """Encode labels. A column and the list of its labels give equal bytes."""
     if not isinstance(labels, LabelColumn):
         return _encode_list(labels)
@@ -104,7 +104,7 @@ def encode_labels(labels: Labels) -> LabelColumns:
     return len(numbers), mask, (*labels.head, tuple(numbers), *labels.tail)
 
 
-def _encode_list(labels: list[Label]) -> LabelColumns:
+def _encode_list(labels: list[Label]) -> EncodedLabels:
     # The result may contain lists instead of tuples; msgpack encodes both to the same bytes.
     return encode_rows(labels, of_integers=True)  # type: ignore[return-value]
 

@@ -193,7 +193,7 @@ class Prepare(Message, tag=20, frozen=True):
 
 
 @sent_by(MASTER)
-class BeginEpoch(Message, tag=21, frozen=True):
+class SendMarker(Message, tag=21, frozen=True):
     """Coordinator to fronts: send the `Marker` that ends epoch `number`."""
 
     number: int

@@ -214,7 +214,7 @@ class AsyncConnection:
         ) as response:
             if response.status_code != httpx.codes.OK:
                 await response.aread()
-                raise error_of_answer(response)
+                raise to_service_error(response)
             yield response.aiter_bytes()
 
     async def sleep(self, seconds: float) -> None:
@@ -256,7 +256,7 @@ class BlockingConnection:
         ) as response:
             if response.status_code != httpx.codes.OK:
                 response.read()
-                raise error_of_answer(response)
+                raise to_service_error(response)
             yield _as_async(response.iter_bytes())
 
     async def sleep(self, seconds: float) -> None:
@@ -292,11 +292,11 @@ def _check_open(http: httpx.AsyncClient | httpx.Client) -> None:
 def content_of(response: httpx.Response) -> bytes:
     """Return the content of an answer. Raises ServiceError unless its status is 200."""
     if response.status_code != httpx.codes.OK:
-        raise error_of_answer(response)
+        raise to_service_error(response)
     return response.content
 
 
-def error_of_answer(response: httpx.Response) -> ServiceError:
+def to_service_error(response: httpx.Response) -> ServiceError:
     """Return the error of an unsuccessful answer. Precondition: its content was read."""
     retry_after = response.headers.get("retry-after")
     return error_of_response(response.status_code, response.content, retry_after)

@@ -28,7 +28,7 @@ def check_segments(directory: Path, parts: Iterable[bytes]) -> int:
     if not names:
         return 0
     try:  # without segments, `verify` also works if the extra `index` is not installed
-        from driftline.index.postings.sections import DamagedSegment, OtherFormat, Sections
+        from driftline.index.postings.sections import DamagedSegment, Sections, UnsupportedFormat
     except ModuleNotFoundError as error:
         problem = f"checking the segments of an index needs {error.name}"
         raise Unavailable(f"{problem}: pip install 'driftline[index]'") from None
@@ -39,7 +39,7 @@ def check_segments(directory: Path, parts: Iterable[bytes]) -> int:
         try:
             sections = Sections(path)
             sections.verify()
-        except (DamagedSegment, OtherFormat) as error:
+        except (DamagedSegment, UnsupportedFormat) as error:
             raise SnapshotDamaged(error.problem) from None
         if sections.checksum != checksum:
             raise SnapshotDamaged(f"{path} is not the file that the checkpoint names")

@@ -163,7 +163,7 @@ class WatchEvent(Struct, frozen=True):
     watch: Id
 
 
-class FieldShown(Struct, frozen=True, omit_defaults=True):
+class FieldDescription(Struct, frozen=True, omit_defaults=True):
     """A field of a collection; only a text field has `analyser` and `weight`."""
 
     name: str
@@ -172,15 +172,15 @@ class FieldShown(Struct, frozen=True, omit_defaults=True):
     weight: float = 0.0
 
 
-class CollectionShown(Struct, frozen=True):
+class CollectionDescription(Struct, frozen=True):
     """A collection; `others`: whether fields that it does not name are stored or refused."""
 
     name: str
     others: Literal["stored", "refused"]
-    fields: Sequence[FieldShown]
+    fields: Sequence[FieldDescription]
 
 
 class Collections(Struct, frozen=True):
     """All collections of the index."""
 
-    collections: Sequence[CollectionShown]
+    collections: Sequence[CollectionDescription]

@@ -9,7 +9,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
 from driftline.index.documents import answers
-from driftline.index.documents.answers import CollectionShown, FieldShown
+from driftline.index.documents.answers import CollectionDescription, FieldDescription
 from driftline.index.documents.schema import Collection, Schema, StoredField, TextField
 from driftline.index.http.context import COLLECTION, Index, json_of
 from driftline.index.http.events import change_operation, watch_operations
@@ -87,15 +87,15 @@ def _collections(schema: Schema) -> Operation:
     return Operation("GET", "/collections", handle, "collections", text, answer=COLLECTIONS)
 
 
-def _describe(collection: Collection) -> CollectionShown:
+def _describe(collection: Collection) -> CollectionDescription:
     fields = []
     for field in collection.fields:
         match field:
             case TextField():
                 analyser = field.analyser.name
-                fields.append(FieldShown(field.name, "text", analyser, field.weight))
+                fields.append(FieldDescription(field.name, "text", analyser, field.weight))
             case StoredField():
-                fields.append(FieldShown(field.name, "stored"))
+                fields.append(FieldDescription(field.name, "stored"))
             case _:
-                fields.append(FieldShown(field.name, str(field.kind)))
-    return CollectionShown(collection.name, collection.others, fields)
+                fields.append(FieldDescription(field.name, str(field.kind)))
+    return CollectionDescription(collection.name, collection.others, fields)

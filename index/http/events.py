@@ -58,7 +58,7 @@ from driftline.serve.http.parameters import (
 from driftline.serve.http.reads import changes, progress_event, since_of
 from driftline.serve.views.tokens import token_of
 
-EVENTS_PER_REQUEST = 1_000
+EVENTS_PER_ANSWER = 1_000
 """Maximum events of a watch in one answer of a shard."""
 
 ID = Parameter[str](
@@ -264,7 +264,7 @@ class _WatchHandlers:
         `after`: T that the shards must have reached; the call waits for this. Raises ApiError.
         """
         question = EventsQuestion(
-            collection=collection.name, watch=call[ID], since=since, limit=EVENTS_PER_REQUEST
+            collection=collection.name, watch=call[ID], since=since, limit=EVENTS_PER_ANSWER
         )
         shard_answers = await self._index.ask(call, question, FoundEvents, after)
         reached = min(each.upto for each in shard_answers)

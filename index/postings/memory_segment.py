@@ -77,10 +77,10 @@ class MemorySegment:
     def lengths(self, field: int) -> Numbers:
         return self._texts[field].lengths.view()
 
-    def postings(self, field: int, word: str) -> TailPostings | None:
+    def postings(self, field: int, word: str) -> MemoryPostings | None:
         text = self._texts[field]
         rows = text.rows.get(word)
-        return None if rows is None else TailPostings(text, np.array(rows))
+        return None if rows is None else MemoryPostings(text, np.array(rows))
 
     def postings_of_prefix(self, field: int, prefix: str) -> Iterator[tuple[Numbers, Numbers]]:
         text = self._texts[field]
@@ -123,7 +123,7 @@ class MemorySegment:
         return any(text.rows for text in self._texts)
 
 
-class TailPostings:
+class MemoryPostings:
     """Postings of a word in a memory segment; postings added later are not included."""
 
     def __init__(self, text: _MemoryTextField, rows: Numbers) -> None:

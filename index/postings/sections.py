@@ -49,7 +49,7 @@ class DamagedSegment(DriftlineError):
         self.path = path
 
 
-class OtherFormat(DriftlineError):
+class UnsupportedFormat(DriftlineError):
     """Raised if an intact file has an unsupported format; `problem`: as in DamagedSegment."""
 
     def __init__(self, path: Path, file_format: int) -> None:
@@ -132,8 +132,8 @@ class Sections:
     """Reader of a file of sections; the file stays mapped as long as anything refers to its data.
 
     `metadata`: the argument of `SectionWriter.publish`; `size`: size of the file; `checksum`: CRC32
-    of the table, which contains the checksums of all sections. Raises DamagedSegment, OtherFormat,
-    OSError.
+    of the table, which contains the checksums of all sections. Raises DamagedSegment,
+    UnsupportedFormat, OSError.
     """
 
     def __init__(self, path: Path) -> None:
@@ -147,7 +147,7 @@ class Sections:
             raise _damaged(path, "the header", "wrong checksum")
         magic, file_format, offset, length, checksum = _HEADER.unpack(header)
         if (magic, file_format) != (_MAGIC, FORMAT):
-            raise OtherFormat(path, file_format)
+            raise UnsupportedFormat(path, file_format)
         if size != offset + length:
             raise _damaged(path, "the end", f"{size} bytes, but {offset + length} were written")
         if crc32(data[offset:]) != checksum:

@@ -77,7 +77,7 @@ OVERHEAD_BYTES = 512
 
 
 class Segment:
-    """`SegmentReader` of a file. The constructor raises DamagedSegment, OtherFormat, OSError.
+    """`SegmentReader` of a file. The constructor raises DamagedSegment, UnsupportedFormat, OSError.
 
     Methods raise DamagedSegment if they find a damaged page.
     """

@@ -52,7 +52,7 @@ from driftline.index.search.phrases import (
     PhraseTerm,
     distinct_postings,
     find_phrase,
-    phrase_in,
+    phrase_terms,
     steps,
 )
 
@@ -130,16 +130,16 @@ class Matching:
                     mask |= self.mask(query)
         return mask
 
-    def finds_nothing(self, query: Node) -> bool:
+    def cannot_match(self, query: Node) -> bool:
         """Return True if no version of the part can match, because the part lacks words.
 
         False: some versions may match.
         """
         match query:
             case And():
-                return any(map(self.finds_nothing, query.parts))
+                return any(map(self.cannot_match, query.parts))
             case Or():
-                return all(map(self.finds_nothing, query.parts))
+                return all(map(self.cannot_match, query.parts))
             case Phrase():
                 return self.phrase(query) is None
             case Term():
@@ -153,7 +153,7 @@ class Matching:
         """Return the terms of a phrase in the part; None if the part lacks a word or pair."""
         if leaf not in self._phrases:
             self._pause()
-            self._phrases[leaf] = phrase_in(self.part, leaf.field, leaf.words)
+            self._phrases[leaf] = phrase_terms(self.part, leaf.field, leaf.words)
         return self._phrases[leaf]
 
     def postings(self, leaf: Term) -> Postings | None:

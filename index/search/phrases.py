@@ -42,7 +42,7 @@ class TermPositions(NamedTuple):
     positions: PackedPositions
 
 
-def phrase_in(part: SegmentReader, field: int, words: Sequence[str]) -> list[PhraseTerm] | None:
+def phrase_terms(part: SegmentReader, field: int, words: Sequence[str]) -> list[PhraseTerm] | None:
     """Return the terms of a phrase with their postings in a part; None if the part lacks a term.
 
     If the part has postings for two adjacent words as a pair, the pair replaces both words. Equal

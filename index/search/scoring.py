@@ -189,7 +189,7 @@ def candidates(
     matches = np.flatnonzero(mask)
     if len(matches) * SPARSE_RATIO <= matching.count:
         return matches
-    leaves = [each for each in scorer.factors if not matching.finds_nothing(each[0])]
+    leaves = [each for each in scorer.factors if not matching.cannot_match(each[0])]
     leaves.sort(key=lambda each: max_score(each[1]))
     # Per leaf, the most that the leaves before it, which are processed later, can add to a score.
     rest_maxima = accumulate((max_score(factor) for _, factor in leaves), initial=0.0)

@@ -190,7 +190,7 @@ class Shard:
         matchings = [Matching(part, count, scoring, pause) for part, count in self._parts_at(time)]
         check_cost(query.root, matchings, self._budget)
         for matching in matchings:
-            if matching.finds_nothing(query.root):
+            if matching.cannot_match(query.root):
                 continue  # common case: most words occur in few parts
             part, count = matching.part, matching.count
             alive = self._live_mask(part.first, part.first + count, time)

@@ -32,7 +32,7 @@ from driftline.index.documents.versions import DocumentVersion
 from driftline.index.documents.writes import Watched, version_of
 from driftline.index.postings.memory_segment import MemorySegment
 from driftline.index.postings.merging import write
-from driftline.index.postings.sections import DamagedSegment, OtherFormat
+from driftline.index.postings.sections import DamagedSegment, UnsupportedFormat
 from driftline.index.postings.segment import Segment
 from driftline.index.search.checkpoint_codec import CheckpointReader
 from driftline.index.search.shard import Shard
@@ -206,7 +206,7 @@ class CollectionIndex:
                 raise CheckpointReader.damaged()
         try:
             segment = Segment(path)
-        except (DamagedSegment, OtherFormat) as error:
+        except (DamagedSegment, UnsupportedFormat) as error:
             raise SnapshotDamaged(str(error)) from None
         except OSError as error:
             problem = f"{path} cannot be read: {error.strerror}; the index is rebuilt"

@@ -51,7 +51,7 @@ Route = bytes
 """The id of a connection, never reused within the process."""
 
 
-class Frames:
+class FrameDecoder:
     """Decoder of the bytes received on one connection; returns complete messages."""
 
     def __init__(self) -> None:
@@ -272,7 +272,7 @@ class IpcClient(asyncio.Protocol):
         self._path = path
         self._on_message = on_message
         self._on_connect = on_connect
-        self._frames = Frames()
+        self._frames = FrameDecoder()
         self._transport: asyncio.Transport | None = None
         self._is_lost = asyncio.Event()
         """Set when the connection has ended."""
@@ -301,7 +301,7 @@ class IpcClient(asyncio.Protocol):
             except OSError:
                 await asyncio.sleep(CONNECT_EVERY_S)
                 continue
-            self._transport, self._frames = transport, Frames()
+            self._transport, self._frames = transport, FrameDecoder()
             self._on_connect()
             await self._is_lost.wait()
             self._transport = None
@@ -327,7 +327,7 @@ class _Connection:
     def __init__(self, route: Route, sock: socket.socket) -> None:
         self.route = route
         self.socket = sock
-        self.frames = Frames()
+        self.frames = FrameDecoder()
         self.unsent: deque[memoryview] = deque()
         """Frames, the first one perhaps in part, for which the kernel's buffer has no room."""
         self.awaits_writable = False

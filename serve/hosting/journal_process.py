@@ -28,7 +28,7 @@ from driftline.serve.journal import Journal, Span
 DROP_EVERY_S = 60.0
 """Interval in seconds at which segments beyond the size limit are removed."""
 
-DRAIN = 64
+MESSAGES_PER_TURN_MAX = 64
 """Largest number of followers' messages that a call of `FeedServer.handle_input` handles."""
 
 SYNC_EVERY_S = 1.0
@@ -110,7 +110,7 @@ class FeedServer(IpcRole):
         self._send()
 
     def handle_input(self) -> None:
-        for _ in range(DRAIN):
+        for _ in range(MESSAGES_PER_TURN_MAX):
             if (received := self.ipc.next()) is None:
                 break
             try:

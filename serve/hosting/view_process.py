@@ -45,7 +45,7 @@ RETENTION_NOTES = "retained"
 ANSWERS_BYTES = 16 << 20
 """Limit of unsent answers in bytes; at this limit, questions wait."""
 
-DRAIN = 32
+MESSAGES_PER_TURN_MAX = 32
 """Largest number of clients' messages that a call of `QuestionServer.handle_input` handles."""
 
 _COPY_FAILED = 1
@@ -95,7 +95,7 @@ class QuestionServer(IpcRole):
         self.ipc.listen(path)
 
     def handle_input(self) -> None:
-        for _ in range(DRAIN):
+        for _ in range(MESSAGES_PER_TURN_MAX):
             if (received := self.ipc.next()) is None:
                 break
             self._host.handle_client_message(*received)

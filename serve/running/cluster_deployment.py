@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from driftline.coordinator.registry import ClusterState, RunOutcome
 from driftline.deploy.cluster.agent import Registration, record_of
-from driftline.deploy.cluster.flow_runner import FlowGuide, HostResources, process_config
+from driftline.deploy.cluster.flow_runner import AgentSettings, FlowGuide, process_config
 from driftline.deploy.cluster.records import AgentRole, DesiredState, Submission
 from driftline.deploy.cluster.status import find_problems, key_mismatch
 from driftline.deploy.cluster.submissions import (
@@ -96,7 +96,7 @@ class ServiceCluster(Struct, frozen=True):
         submission = start.begin(options, flow, sockets)
         registry_state = tree.registry(self.name).read()
         layout, level = submission.current_layout(registry_state), log.getEffectiveLevel()
-        host = HostResources(self.name, state, sockets, self.network, self.session_s, level)
+        host = AgentSettings(self.name, state, sockets, self.network, self.session_s, level)
         process = process_config(submission, layout, host, tree, sockets)
         thread = _ClusterThread(tree, submission, registration, process)
         stack.callback(thread.end)

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from driftline.connectors.inputs import open_given_files
+from driftline.connectors.inputs import open_rereadable_inputs
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources import BadRecord, Source, lenient, strict
@@ -80,7 +80,7 @@ class InputFiles(Struct, frozen=True):
         """Return the first `READ_MAX` records of each source of the flow."""
         key = self, tuple(source.name for source in flow.sources)
         if key not in _records_cache:
-            sources = open_given_files(flow, self.inputs, self.shape, "the simulation")
+            sources = open_rereadable_inputs(flow, self.inputs, self.shape, "the simulation")
             _records_cache[key] = [
                 _SourceRecords(source, skip_bad_records=self.skip_bad_records) for source in sources
             ]

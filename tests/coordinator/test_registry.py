@@ -211,7 +211,7 @@ class FileRegistryPlace:
 
 
 class ZooKeeperRegistryPlace:
-    """Registry in a z-node; each master has its own session."""
+    """Registry in a znode; each master has its own session."""
 
     def __init__(self, ensemble: Ensemble, clients: list[KazooClient]) -> None:
         self._ensemble = ensemble

@@ -39,7 +39,7 @@ def client(zookeeper: Ensemble) -> Iterator[KazooClient]:
 
 @pytest.fixture
 def path(client: KazooClient) -> str:
-    """Return the path of a z-node that does not exist yet; its parent does."""
+    """Return the path of a znode that does not exist yet; its parent does."""
     parent = f"/driftline/{uuid4().hex}"
     client.ensure_path(parent)
     return f"{parent}/registry"

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from unittest.mock import patch
 
-from driftline.deploy.node.stages import NOTHING_NEW
+from driftline.deploy.node.stages import EMPTY_ACKNOWLEDGE
 from driftline.engine.wire.messages import Message, MessageHeader, Promise
 from driftline.engine.wire.role import Role
 
@@ -67,7 +67,10 @@ def idle_channels_send_nothing() -> AbstractContextManager[object]:
     send = Role.send
 
     def mutated(self: Role, to: str, message: Message) -> None:
-        if message is not NOTHING_NEW and message not in (Promise(0, 0, 0, 0), Promise(1, 0, 0, 0)):
+        if message is not EMPTY_ACKNOWLEDGE and message not in (
+            Promise(0, 0, 0, 0),
+            Promise(1, 0, 0, 0),
+        ):
             send(self, to, message)
 
     return patch.object(Role, "send", mutated)

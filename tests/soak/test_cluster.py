@@ -132,7 +132,7 @@ class ClusterSoak:
         self.quiet.append(now)
         self.z_nodes.append(z_nodes(self.lab.zookeeper))
         self.sockets.append(sockets(self.lab))
-        self.tell(f"z-nodes {self.z_nodes[-1]}, sockets {self.sockets[-1]}")
+        self.tell(f"znodes {self.z_nodes[-1]}, sockets {self.sockets[-1]}")
 
     def _lag_s(self) -> float:
         lag = self.lab.status()["flows"][0]["lag_s"]

@@ -157,9 +157,9 @@ def record_used(fronts: Sequence[Front], policy: Policy, *, succeeded: bool) -> 
     furthest = max(front.max_sent_time for front in fronts)
     for front in fronts:
         if all_read:
-            front.note_used((furthest if by_time else front.max_sent_time) + 1)
+            front.store_fingerprint((furthest if by_time else front.max_sent_time) + 1)
         elif by_time:
-            front.note_used(min(furthest + 1, front.completed))
+            front.store_fingerprint(min(furthest + 1, front.completed))
 
 
 def _open_used_file(

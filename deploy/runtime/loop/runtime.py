@@ -379,7 +379,7 @@ class Runtime:
         socket.set_hwm(0)
         socket.setsockopt(zmq.LINGER, LINGER_MS)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
-        self._transport.open_out(socket, peer)
+        self._transport.configure_connecting(socket, peer)
         try:
             socket.connect(peer.endpoint)
         except zmq.ZMQError as error:

@@ -17,7 +17,7 @@ from driftline.deploy.runtime.sockets.zap import USER_ID, Zap
 from driftline.engine.errors import MalformedMessage, Unavailable
 from driftline.engine.wire.role import Role
 
-DRAIN = 64
+MESSAGES_PER_TURN_MAX = 64
 """Maximum number of messages that a turn takes from an inbox, besides one that ended a wait."""
 
 _EVENTS = int(zmq.EVENTS)
@@ -49,7 +49,7 @@ class Inbox:
         """Called with the current time (seconds, monotonic) when a message has ended a wait."""
         self.socket = context.socket(zmq.PULL)
         self.socket.set_hwm(0)
-        transport.open_in(self.socket, address)
+        transport.configure_listening(self.socket, address)
         self.socket.bind(inproc(role))
         try:
             self.socket.bind(address)
@@ -73,7 +73,7 @@ class Inbox:
             if wait_ms and not get_option(_EVENTS):
                 socket.set(zmq.RCVTIMEO, wait_ms)
                 self._receive(0)
-            for _ in range(DRAIN):
+            for _ in range(MESSAGES_PER_TURN_MAX):
                 # Cheaper than `zmq.Again`, which would be raised once in every turn.
                 if not get_option(_EVENTS):
                     return

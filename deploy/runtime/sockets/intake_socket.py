@@ -49,7 +49,7 @@ from driftline.engine.wire.kinds import SenderKey
 ANSWERS_MAX = 64
 """Largest number of answers per producer that wait in ZeroMQ's memory."""
 
-DRAIN = 64
+MESSAGES_PER_TURN_MAX = 64
 """Maximum number of messages that `handle_input` takes off the socket; `take_waiting` takes up to
 twice as many off the backlog."""
 
@@ -118,13 +118,13 @@ class IntakeSocket(Intake):
     def handle_input(self) -> None:
         """Move received messages into the backlog, and on into the source while there is room."""
         with suppress(zmq.Again):
-            for _ in range(DRAIN):
+            for _ in range(MESSAGES_PER_TURN_MAX):
                 self._enqueue_next()
         self.take_waiting()
 
     def take_waiting(self) -> None:
         """Move messages from the backlog into the source while there is room."""
-        for _ in range(2 * DRAIN):
+        for _ in range(2 * MESSAGES_PER_TURN_MAX):
             if not self.has_work():
                 return
             self._take_next()

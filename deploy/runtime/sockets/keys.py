@@ -47,7 +47,7 @@ KEY_MODE, DIRECTORY_MODE = 0o600, 0o700
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
-HOST_NAMES = ("master", "node-*", "front-*", "poller", "poller-*", "agent")
+HOST_ROLE_PATTERNS = ("master", "node-*", "front-*", "poller", "poller-*", "agent")
 """Patterns of the names of the roles that a host may run."""
 
 HOST, PRODUCER, CONSUMER = "host", "producer", "consumer"
@@ -110,7 +110,7 @@ class Rights(Struct, frozen=True):
 
 def host_rights() -> Rights:
     """Return the rights of a host of a cluster."""
-    return Rights(HOST_NAMES)
+    return Rights(HOST_ROLE_PATTERNS)
 
 
 @lru_cache(maxsize=10_000)

@@ -130,14 +130,14 @@ class Transport(Struct, frozen=True):
             raise NotPermitted(f"the key {name} has no right to all of {', '.join(self.sinks)}")
         return peer
 
-    def open_out(self, socket: zmq.Socket[bytes], peer: Address) -> None:
+    def configure_connecting(self, socket: zmq.Socket[bytes], peer: Address) -> None:
         """Prepare a socket to connect to an address that `resolve_peer` returned."""
         if peer.endpoint.startswith("tcp://"):
             _tune(socket)
         if peer.public_key and self.own is not None:
             become_client(socket, self.own, peer.public_key)
 
-    def open_in(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
+    def configure_listening(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
         """Prepare a socket to listen; with keys, it accepts only connections of members."""
         if self.own is not None:
             raise_descriptor_limit()

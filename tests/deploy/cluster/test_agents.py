@@ -12,7 +12,7 @@ from typing import cast
 import pytest
 
 from driftline.deploy.cluster.agent import Agent, AgentConfig
-from driftline.deploy.cluster.flow_runner import FlowRunner, HostResources
+from driftline.deploy.cluster.flow_runner import AgentSettings, FlowRunner
 from driftline.deploy.cluster.records import AgentRole, Submission
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.runtime.signals import Signals
@@ -110,7 +110,7 @@ def test_unreachable_zookeeper_is_reported_and_does_not_fail_the_flow(
         "sums", "a.py", "/out", 1, ("a",), ("f",), "exactly-once", "speculative", 1.0,
         dead_letters=False, identity="", code="", lineage="", session=1, run="r", groups=128,
     )  # fmt: skip
-    host = HostResources("a", tmp_path, tmp_path)
+    host = AgentSettings("a", tmp_path, tmp_path)
     monkeypatch.setattr(empty_tree, "masters", unreachable)
     hosting = FlowRunner(submission, ["node-0"], (0,), host, empty_tree, 1, lambda: None)
     hosting.start()

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from driftline.connectors.inputs import open_given_files
+from driftline.connectors.inputs import open_rereadable_inputs
 from driftline.connectors.sinks.lines import JsonLines
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
@@ -105,7 +105,9 @@ def expected(
     before, after = map(_Interpreter, flows)
     after.undo = before.undo
     names = [str(each) for each in inputs]
-    sources = [open_given_files(flow, names[: len(flow.sources)], Shape(), "-") for flow in flows]
+    sources = [
+        open_rereadable_inputs(flow, names[: len(flow.sources)], Shape(), "-") for flow in flows
+    ]
 
     def run(which: int, interpreter: _Interpreter, since: int, until: int) -> list[str]:
         flow, made = flows[which], JsonLines(flows[which])

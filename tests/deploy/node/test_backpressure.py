@@ -94,9 +94,9 @@ def test_after_a_crash_suspect_elements_are_processed_one_by_one() -> None:
     assert "label [5, 0, 1]" in written[2]
     assert "record 1" in written[2]
     assert notes[-1] == ""
-    pace.note_processed(6)
+    pace.record_processed(6)
     assert process_in_turns(pace, clock, batch(2), 0.0) == [1, 1]
-    pace.note_processed(7)
+    pace.record_processed(7)
     assert process_in_turns(pace, clock, batch(2), 0.0) == [2]
 
 

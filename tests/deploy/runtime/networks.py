@@ -10,7 +10,7 @@ from pathlib import Path
 
 from driftline.deploy.runtime.sockets.keys import (
     CONSUMER,
-    HOST_NAMES,
+    HOST_ROLE_PATTERNS,
     Rights,
     host_rights,
     make_keys,
@@ -24,7 +24,7 @@ _NODES, _ENDS = "nodes", "ends"
 def networks(directory: Path) -> tuple[TransportConfig, TransportConfig]:
     """Return the networks of the nodes and the master, and of this process."""
     keys = directory / "keys"
-    ends = Rights((*HOST_NAMES, CONSUMER), sinks=("*",))
+    ends = Rights((*HOST_ROLE_PATTERNS, CONSUMER), sinks=("*",))
     made = make_keys(keys, [(_NODES, host_rights()), (_ENDS, ends)])
     public = {key.name: key.public for key in made}
     at = [f"tcp://127.0.0.1:{port}" for port in _free_ports(2)]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from driftline.engine.operators.context import RECORD_SHOWN, Failure, describe_failure, format_short
-from driftline.engine.texts import ERROR_SHOWN
+from driftline.engine.texts import ERROR_CHARS_MAX
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack_rows, round_trip, why_invalid_record
 
 
@@ -48,7 +48,7 @@ def test_long_texts_are_truncated_and_marked_with_their_length() -> None:
     text = describe_failure((50, 0), found.payload())
     assert f"key '{'k' * 199}… (1,000 characters): " in text
     assert f"record: '{'r' * 199}… (6,000 characters)" in text
-    assert found.error == f"ValueError: {'e' * ERROR_SHOWN}… (2,988 characters)"
+    assert found.error == f"ValueError: {'e' * ERROR_CHARS_MAX}… (2,988 characters)"
 
 
 class Payment(NamedTuple):

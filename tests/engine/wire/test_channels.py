@@ -5,11 +5,11 @@ from hypothesis import strategies as st
 
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.messages import (
-    BeginEpoch,
     Hello,
     Lead,
     Message,
     Recover,
+    SendMarker,
     Stop,
 )
 from driftline.engine.wire.role import Role
@@ -41,14 +41,14 @@ def pair() -> tuple[Role, MessageRecorder]:
 
 def sent(party: Role, *numbers: int) -> list[bytes]:
     for number in numbers:
-        party.send("me", BeginEpoch(number))
+        party.send("me", SendMarker(number))
     found = [data for _, data in party.outbox]
     party.outbox.clear()
     return found
 
 
 def received_by(party: MessageRecorder) -> list[int]:
-    return [message.number for _, message in party.received if isinstance(message, BeginEpoch)]
+    return [message.number for _, message in party.received if isinstance(message, SendMarker)]
 
 
 @given(st.lists(st.integers(0, 9), max_size=40))
@@ -100,9 +100,9 @@ def test_messages_of_another_incarnation_have_no_effect() -> None:
 
 def test_control_messages_are_neither_numbered_nor_dropped_by_incarnation() -> None:
     sender, listener = pair()
-    sender.send("me", BeginEpoch(1))
+    sender.send("me", SendMarker(1))
     sender.send("me", Hello("address", "process", 1, 0))
-    sender.send("me", BeginEpoch(2))
+    sender.send("me", SendMarker(2))
     first, hello, second = (data for _, data in sender.outbox)
     listener.receive(hello)
     listener.receive(first)
@@ -148,17 +148,17 @@ def leads(epoch: int) -> MessageRecorder:
 def test_messages_of_an_earlier_master_are_dropped() -> None:
     earlier, later, member = leads(3), leads(4), MessageRecorder()
     member.enter_incarnation(1)
-    [hello, *_] = encoded_messages(earlier, Lead(), BeginEpoch(1))
+    [hello, *_] = encoded_messages(earlier, Lead(), SendMarker(1))
     member.receive(hello)
     member.receive(
-        encoded_messages(earlier, BeginEpoch(2))[0]
+        encoded_messages(earlier, SendMarker(2))[0]
     )  # after a lost message: a gap in the numbers
     assert member.lost == ["master"]
-    for data in encoded_messages(later, Lead(), BeginEpoch(11)):
+    for data in encoded_messages(later, Lead(), SendMarker(11)):
         member.receive(data)
-    for data in encoded_messages(earlier, BeginEpoch(3), Recover(2, 0, 0, 0, ())):
+    for data in encoded_messages(earlier, SendMarker(3), Recover(2, 0, 0, 0, ())):
         member.receive(data)
-    for data in encoded_messages(later, BeginEpoch(12)):
+    for data in encoded_messages(later, SendMarker(12)):
         member.receive(data)
     assert received_by(member) == [11, 12]
     assert [type(message) for _, message in member.received].count(Recover) == 0

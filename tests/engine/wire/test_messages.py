@@ -166,7 +166,7 @@ def test_any_value_as_a_message_or_a_part_is_rejected_or_valid(value: object, at
     ],
 )
 def test_each_part_of_a_message_is_checked(parts: object) -> None:
-    assert isinstance(decode(pack((MAGIC, "a", 1, 1, (21, 5))))[1], messages.BeginEpoch)
+    assert isinstance(decode(pack((MAGIC, "a", 1, 1, (21, 5))))[1], messages.SendMarker)
     with pytest.raises(MalformedMessage, match="not a Driftline message"):
         decode(pack(parts))
 

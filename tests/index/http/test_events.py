@@ -141,7 +141,7 @@ async def read_watch(client: httpx.AsyncClient, count: int, since: str) -> list[
 async def test_watch_events_arrive_once_in_order_from_any_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching, "EVENTS_PER_REQUEST", 2)
+    monkeypatch.setattr(watching, "EVENTS_PER_ANSWER", 2)
 
     async with served(IndexBackend(tmp_path, shards=3), HttpSettings(heartbeat_s=60)) as client:
         await client.put("/documents/0", json={"title": "tea"})

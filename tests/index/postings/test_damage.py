@@ -8,7 +8,7 @@ import pytest
 
 from driftline.index.postings import pairs, sections
 from driftline.index.postings.merging import write
-from driftline.index.postings.sections import DamagedSegment, OtherFormat
+from driftline.index.postings.sections import DamagedSegment, UnsupportedFormat
 from driftline.index.postings.segment import Segment
 from tests.index.postings.model import check, many_rows, tail_of
 
@@ -60,5 +60,5 @@ def test_file_of_another_format_is_rejected(
     monkeypatch.setattr(sections, "FORMAT", 3)
     write([tail_of(0, ROWS)], tmp_path / "new")
     monkeypatch.undo()
-    with pytest.raises(OtherFormat, match="format is 3, not 2"):
+    with pytest.raises(UnsupportedFormat, match="format is 3, not 2"):
         Segment(tmp_path / "new")

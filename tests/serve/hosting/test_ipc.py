@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.engine.errors import MalformedMessage
-from driftline.serve.hosting.ipc import BYTES_MAX, Frames, IpcClient, IpcServer, Route, framed
+from driftline.serve.hosting.ipc import BYTES_MAX, FrameDecoder, IpcClient, IpcServer, Route, framed
 
 WITHIN_S = 10.0
 
@@ -27,7 +27,7 @@ def test_frames_restore_messages_from_any_fragmentation(
     messages: list[bytes], sizes: list[int]
 ) -> None:
     data = b"".join(map(framed, messages))
-    frames, at = Frames(), 0
+    frames, at = FrameDecoder(), 0
     found: list[bytes] = []
     while at < len(data):
         size = sizes[len(found) % len(sizes)]
@@ -39,7 +39,7 @@ def test_frames_restore_messages_from_any_fragmentation(
 
 
 def test_message_length_above_the_maximum_is_rejected() -> None:
-    frames = Frames()
+    frames = FrameDecoder()
     frames.add((BYTES_MAX + 1).to_bytes(4))
     with pytest.raises(MalformedMessage):
         frames.next()

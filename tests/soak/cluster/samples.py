@@ -31,7 +31,7 @@ class ClusterSamples(Samples):
 
 
 def z_nodes(zookeeper: str) -> dict[str, int]:
-    """Return the number of z-nodes beneath each path with children."""
+    """Return the number of znodes beneath each path with children."""
     client = connect(zookeeper, 5.0)
     found: dict[str, int] = {}
     with closing(client):

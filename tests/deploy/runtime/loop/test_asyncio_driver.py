@@ -12,7 +12,7 @@ import zmq
 from driftline.deploy.runtime.loop import asyncio_driver as module
 from driftline.deploy.runtime.loop.asyncio_driver import AsyncioDriver
 from driftline.deploy.runtime.loop.runtime import Runtime
-from driftline.deploy.runtime.sockets.inbox import DRAIN
+from driftline.deploy.runtime.sockets.inbox import MESSAGES_PER_TURN_MAX
 from driftline.engine.wire.messages import AskPromise, encode
 from driftline.engine.wire.role import DurableJob, Role
 from tests.deploy.runtime.loop.test_runtime import RecordingRole
@@ -55,7 +55,7 @@ def test_messages_wake_the_driver_until_all_are_handled(
 ) -> None:
     listener = RecordingRole("node-0")
     sender.connect(runtime.add(listener, "tcp://127.0.0.1:*"))
-    count = 3 * DRAIN + 1
+    count = 3 * MESSAGES_PER_TURN_MAX + 1
 
     async def test() -> None:
         driver = AsyncioDriver(runtime, lambda: len(listener.received) == count or None)

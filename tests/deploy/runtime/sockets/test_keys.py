@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from driftline.deploy.commands.keys import keys as command
 from driftline.deploy.runtime.sockets.keys import (
-    HOST_NAMES,
+    HOST_ROLE_PATTERNS,
     Authorised,
     KeyPair,
     Rights,
@@ -33,7 +33,7 @@ def made(tmp_path: Path) -> Path:
 def test_key_round_trips_and_its_public_half_is_authorised(made: Path) -> None:
     authorised = Authorised(made)
     for name, rights in {
-        "a": Rights(HOST_NAMES),
+        "a": Rights(HOST_ROLE_PATTERNS),
         "shop": Rights(("shop", "shop-*"), sources=("orders",)),
         "board": Rights(("consumer",), sinks=("totals",)),
     }.items():
@@ -156,7 +156,7 @@ def test_pattern_is_a_name_or_a_prefix(pattern: str) -> None:
 
 
 def test_rights_cover_only_the_listed_names_and_sinks() -> None:
-    host = Rights(HOST_NAMES)
+    host = Rights(HOST_ROLE_PATTERNS)
     spoken = {name: host.may_send_as(name) for name in ("master", "node-12", "master2", "consumer")}
     assert spoken == {"master": True, "node-12": True, "master2": False, "consumer": False}
     assert Rights(sinks=("a", "b")).may_take(["a", "b"])
