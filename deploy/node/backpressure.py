@@ -24,7 +24,6 @@ from driftline.engine.meters import Stopwatch
 from driftline.engine.operators.context import format_short
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.texts import format_label, reraise_interrupt
-from driftline.engine.wire.label_columns import times
 
 TURN_S = 0.1
 """Seconds after which a turn begins no batch."""
@@ -119,7 +118,7 @@ class TurnBudget:
 
     def cut(self, port: int, batch: ElementBatch) -> tuple[ElementBatch, ElementBatch | None]:
         """Cut a batch into the elements to apply now and the rest, if any."""
-        count = self.elements_left(port, max(times(batch.labels)) if self._careful_from >= 0 else 0)
+        count = self.elements_left(port, batch.last)
         return (batch, None) if len(batch.labels) <= count else batch.cut(count)
 
     def begin_batch(self, port: int, batch: ElementBatch) -> None:

@@ -39,7 +39,7 @@ from driftline.engine.wire.label_columns import (
 )
 from driftline.engine.wire.messages import Frame
 
-_time_of, _roots_of = attrgetter("time"), attrgetter("roots")
+_time_of, _roots_of, _first_of = attrgetter("time"), attrgetter("roots"), attrgetter("first")
 _second = itemgetter(1)
 
 SPECULATE_UP_TO = 4
@@ -48,14 +48,19 @@ together, all its blocks are applied at once."""
 
 
 class ElementBatch:
-    """Columns of elements of one port. Payloads stay packed until the elements are applied."""
+    """Columns of elements of one port. Payloads stay packed until the elements are applied.
 
-    __slots__ = ("labels", "payloads", "signs")
+    `first`, `last`: the smallest and the largest time of an element; 0 without elements.
+    """
+
+    __slots__ = ("first", "labels", "last", "payloads", "signs")
 
     def __init__(self, labels: Labels, payloads: bytes | Values, signs: Signs) -> None:
         self.labels = labels
         self.payloads = payloads
         self.signs = signs
+        batch_times = times(labels)
+        self.first, self.last = min(batch_times, default=0), max(batch_times, default=0)
 
     def packed(self) -> bytes:
         """Return the payloads in the wire format. Raises PayloadError."""
@@ -119,7 +124,9 @@ class Block:
         distinct_times: set[int] = set()
         for batch in batches:
             self.has_tombstones |= batch.signs is not None
-            distinct_times.update(times(batch.labels))
+            distinct_times.update((batch.first, batch.last))
+            if batch.last - batch.first > 1:
+                distinct_times.update(times(batch.labels))
         self.roots = len(distinct_times)
         self.first = min(distinct_times)
         self.last = max(distinct_times)
@@ -259,9 +266,7 @@ def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
     if any(block.has_tombstones for block in blocks):
         return [_merged(batches)]
     batches.sort(key=_first_label)
-    columns = [times(batch.labels) for batch in batches]
-    intervals = [(min(column), max(column)) for column in columns]
-    if all(earlier[1] <= later[0] for earlier, later in pairwise(intervals)):
+    if all(earlier.last <= later.first for earlier, later in pairwise(batches)):
         return batches
     single_time_batches = [smaller for batch in batches for smaller in _by_time(batch)]
     single_time_batches.sort(key=_first_label)
@@ -278,13 +283,12 @@ def in_label_order(blocks: list[Block]) -> list[ElementBatch]:
 
 def min_times_from(batches: list[ElementBatch]) -> list[int]:
     """Return for each batch the smallest time in it and in all batches after it."""
-    minima = [min(times(batch.labels)) for batch in reversed(batches)]
-    return list(accumulate(minima, min))[::-1]
+    return list(accumulate(map(_first_of, reversed(batches)), min))[::-1]
 
 
 def _by_time(batch: ElementBatch) -> list[ElementBatch]:
     """Cut a batch into batches of one time each. A batch with a single time stays packed."""
-    if len(times(batch.labels)) == 1:
+    if batch.first == batch.last:
         return [batch]
     return [ElementBatch(*elements) for _, elements in split_by_time(batch.elements())]
 

@@ -41,7 +41,6 @@ from driftline.engine.keygroups import node_names
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.timed import TimedStep
 from driftline.engine.wire.codec import pack_rows
-from driftline.engine.wire.label_columns import times
 from driftline.engine.wire.messages import Acknowledge, Frame, Marker, Outgoing
 
 EMPTY_ACKNOWLEDGE = Acknowledge((), (), 0)
@@ -245,7 +244,7 @@ class Stages:
         self._pack(feeder)
         for key in [key for key in self._batches if key[0] == feeder]:
             batches = self._batches.pop(key)
-            yield (*key[1:], min(min(times(batch.labels)) for batch in batches), batches)
+            yield (*key[1:], min(batch.first for batch in batches), batches)
 
     def _count(self, port: int, time: int, id: int) -> None:
         """Count a new frame, and add its id to the acknowledgement."""

@@ -49,6 +49,8 @@ from driftline.engine.state.values import (
 from driftline.engine.wire.codec import round_trip
 from driftline.engine.wire.label_columns import Labels
 
+_slot_of, _new_value_of = itemgetter(1), itemgetter(3)
+
 
 class Keyed:
     """Base of keyed steps: owns the states, calls the function, sends the outputs.
@@ -187,7 +189,7 @@ class Keyed:
         """Return whether user code cannot change the new values in these changes."""
         if self.table.convert is not None or not changes:  # states that serialise hold bytes
             return True
-        _, slots, _, new_values = zip(*changes, strict=True)
+        slots, new_values = list(map(_slot_of, changes)), list(map(_new_value_of, changes))
         if can_stay_unfrozen(slots, new_values):
             return True
         # ALL and MISSING stand for removals, and are no values.

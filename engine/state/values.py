@@ -34,6 +34,7 @@ from driftline.engine.keygroups import LEVELS_MAX, ExactKey, exact_key
 from driftline.engine.texts import reraise_interrupt, text_of
 from driftline.engine.wire.codec import (
     ATOMS,
+    PackerPool,
     all_have_types,
     canonical_bytes,
     is_a,
@@ -257,10 +258,9 @@ def pack_row(row: object) -> bytes:
     Thread-safe: the loop encodes a snapshot while another thread merges earlier parts.
     """
     try:
-        data: bytes = msgpack.packb(row, default=_encodable_in_row)
+        return _row_packers.pack(row)
     except (TypeError, ValueError, OverflowError) as error:
         raise PayloadError(f"a value of a state cannot be stored: {error}") from None
-    return data
 
 
 def decode_frozen(code: int, data: bytes) -> object:
@@ -276,6 +276,9 @@ def _encodable_in_row(value: object) -> object:
     if isinstance(value, Frozen):
         return msgpack.ExtType._make((_FROZEN, value.data))
     raise TypeError(f"it is of type {type(value).__name__}")
+
+
+_row_packers = PackerPool(default=_encodable_in_row)
 
 
 def _encode_value(value: object, tuple_depth: int) -> bytes:

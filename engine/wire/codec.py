@@ -42,13 +42,35 @@ PACKER_BYTES_MAX = 1 << 20
 """Size in bytes of the largest value whose packer is reused: a packer keeps its buffer."""
 
 
-def _new_packer() -> msgpack.Packer:
-    return msgpack.Packer(autoreset=True, use_bin_type=True)
+class PackerPool:
+    """Reusable packers of msgpack; `default` converts values of other types.
+
+    A packer encodes one value at a time, but may run Python code of the value (`items` of a
+    `MapState` packs keys), and meanwhile other threads may pack.
+    """
+
+    def __init__(self, default: Callable[[object], object] | None = None) -> None:
+        self._default = default
+        self._idle: list[msgpack.Packer] = []
+
+    def pack(self, value: object) -> bytes:
+        """Encode a value. Raises what msgpack, or a method of the value, raises."""
+        try:
+            packer = self._idle.pop()
+        except IndexError:
+            packer = msgpack.Packer(default=self._default, autoreset=True, use_bin_type=True)
+        try:
+            data: bytes = packer.pack(value)
+        except BaseException:
+            packer.reset()
+            self._idle.append(packer)
+            raise
+        if len(data) <= PACKER_BYTES_MAX:
+            self._idle.append(packer)
+        return data
 
 
-_idle_packers = [_new_packer()]
-"""Packers for `pack` that are not in use. A packer encodes one value at a time, but may run Python
-code of the value (`items` of a `MapState` packs keys), and meanwhile other threads may pack."""
+_packers = PackerPool()
 
 
 def _refuse_extension(code: int, data: bytes) -> object:
@@ -61,20 +83,11 @@ def pack(value: object) -> bytes:
     Thread-safe and reentrant: methods of the value may call `pack` while the value is encoded.
     """
     try:
-        packer = _idle_packers.pop()
-    except IndexError:
-        packer = _new_packer()
-    try:
-        data: bytes = packer.pack(value)
+        return _packers.pack(value)
     except BaseException as error:  # methods of a user's class may raise anything
-        packer.reset()
-        _idle_packers.append(packer)
         reraise_interrupt(error)
         problem = why_unencodable(value) or f"cannot be sent or stored: {text_of(error)}"
         raise PayloadError(problem) from None
-    if len(data) <= PACKER_BYTES_MAX:
-        _idle_packers.append(packer)
-    return data
 
 
 def unpack(data: bytes) -> object:
