@@ -61,7 +61,7 @@ def simulate(
         inputs: As for `run`; all records are read before the first seed runs.
         seeds: Number of seeds, starting with seed 1; or a range of seeds.
         nodes: Number of nodes; by default the seed determines it.
-        policy: A policy with label order: ``"exactly-once"``.
+        policy: ``"exactly-once"``, the only policy with label order.
 
     Returns:
         The number of seeds, and the faults that occurred.
@@ -78,8 +78,10 @@ def simulate(
     if not isinstance(seeds, (int, range)):
         raise FlowError(f"seeds={seeds!r}: give a number of seeds, or a range of seeds")
     seed_range = range(1, seeds + 1) if isinstance(seeds, int) else seeds
-    if not seed_range or (nodes is not None and nodes < 1):
-        raise FlowError(f"seeds={seeds}, nodes={nodes}: a simulation needs at least one of each")
+    if not seed_range:
+        raise FlowError(f"seeds={seeds}: give at least one seed")
+    if nodes is not None and nodes < 1:
+        raise FlowError(f"nodes={nodes}: give at least one node")
     records = GivenRecords([_records(source) for source in sources_of(loaded, inputs)])
     simulated = SimulatedFlow(loaded.name, order_independent=False, flow=loaded)
     report = SeedReport()

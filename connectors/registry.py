@@ -38,7 +38,7 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//)?")
 
 
 class Connector(Protocol):
-    """Module of a connector; it may have only one of these functions."""
+    """Module of a connector; it may lack one of these functions."""
 
     def open_source(self, address: str) -> Source | LiveSource:
         """Open the source at an address. Raise FlowError or Unavailable."""
@@ -96,7 +96,7 @@ def scheme_of(address: str) -> str:
     return match[1]
 
 
-def _connector_for(address: str) -> Connector:
+def _load_any_connector(address: str) -> Connector:
     """Load the connector of an address. Raise FlowError if there is none."""
     scheme = scheme_of(address)
     if scheme in BUILT_IN:
@@ -124,8 +124,11 @@ def _known_schemes() -> str:
 
 
 def _load_connector(address: str, function: str) -> Connector:
-    """Load the connector of an address. Raise FlowError if it lacks a function."""
-    connector = _connector_for(address)
+    """Load the connector of an address.
+
+    Raise FlowError if there is none, or if it lacks the function of this name.
+    """
+    connector = _load_any_connector(address)
     if not hasattr(connector, function):
         kind = function.removeprefix("open_")
         raise FlowError(f"{address}: the connector for {scheme_of(address)!r} cannot open a {kind}")

@@ -442,7 +442,7 @@ class Coordinator:
         self.rescaling.on_incarnation_end()
         self._takeover, self._succeeds_earlier_master = None, False
         if reason:
-            self._count_recovery(reason, self._backoff.pause_s() if backs_off else 0.0)
+            self._count_recovery(reason, self._backoff.next_pause_s() if backs_off else 0.0)
         if self._absent:
             if self.phase is not Phase.GATHERING:
                 self.phase, self._gathering_since = Phase.GATHERING, self.now

@@ -5,9 +5,9 @@ the run, and the time. Outputs: which members timed out, which send `Hello` but 
 `Lead`, and how long to wait before the next recovery. Invariant: a member is either present or
 gone; `hello` and `renew` mark it as present, `expire_silent` marks it as gone.
 
-A process that returns after a timeout was busy with work that a replay will repeat. Therefore its
-timeout becomes twice its silence. Each minute without an unusual silence halves the timeout again,
-down to the usual one.
+A process that returns after a timeout was probably busy. A replay repeats its work, and so the
+silence. Therefore its timeout becomes twice that silence. Each minute without an unusual silence
+halves the timeout again, down to the usual one.
 
 A member that does not receive the master's messages sends `Hello` and never answers `Lead`.
 `Lease.unanswered_s` counts the seconds of this. A gap longer than HELLO_GAP_S between two `Hello`
@@ -42,13 +42,13 @@ class Lease(Struct):
     process: str
     address: str
     last_heard_at: float
-    """When the last message arrived (the master's clock)."""
+    """When the last `Hello` or `Alive` arrived, or the lease was renewed (the master's clock)."""
     last_hello_at: float
     """When the last `Hello` arrived."""
     timeout_s: float
     """The member is gone after a longer silence."""
     present: bool = True
-    """Whether it has sent `Hello` and has not timed out since."""
+    """False from a timeout until the next `Hello` or `renew`."""
     calm_since: float = 0.0
     """When its last unusual silence ended, or its timeout was last halved."""
     owes_answer: bool = False
@@ -188,7 +188,7 @@ class Backoff:
         """Note the progress of the run: numbers that decrease only in a replay."""
         self._furthest = tuple(map(max, self._furthest or progress, progress))
 
-    def pause_s(self) -> float:
+    def next_pause_s(self) -> float:
         """Count a recovery that is needed now. Return the pause before it, in seconds."""
         progressed = self._furthest != self._at_last_recovery
         self._at_last_recovery = self._furthest

@@ -1,8 +1,8 @@
 """Cases of a comparison, each a row of a table: the floor, the policies, and Spark.
 
-The *ends* of a case, its input and its output, are in memory or durable. In memory: the producer
-could not resend a document after a crash, and an output has arrived once it is decoded. Durable: a
-document is on disk before its outputs leave, and an output has arrived once it is on disk. Only
+The *ends* of a case, its input and its output, are in memory or durable. In memory: a crash
+would lose documents, as nothing stores them, and an output has arrived once it is decoded. Durable:
+a document is on disk before its outputs leave, and an output has arrived once it is on disk. Only
 cases with the same ends are compared; the durability of the nodes' state follows from the policy.
 
 Spark checkpoints every batch, so its case has no snapshot interval.
@@ -21,7 +21,7 @@ FLOOR = "floor"
 """Name of the case without an engine."""
 
 BASELINE = "none"
-"""Driftline without guarantees; the cost of the other policies is relative to it."""
+"""Driftline without guarantees. Tables compare each policy with it, and with the floor."""
 
 MICRO_BATCH = "micro-batch"
 """The same flow on Spark."""
@@ -30,11 +30,12 @@ CHOICES = (*POLICIES, MICRO_BATCH)
 """Values of the option --policies."""
 
 CUTS_WITHOUT_INTERVAL = (SnapshotCut.NONE, SnapshotCut.PRODUCTIONS)
-"""Cuts of policies without a snapshot interval: no snapshots, or one in each turn of a node."""
+"""Cuts of policies whose cases do not vary the snapshot interval: no snapshots, or productions,
+which a node writes one after the other."""
 
 
 class Case(Struct, frozen=True):
-    """A policy, its snapshot interval (None if it has none), and whether its ends are durable."""
+    """A policy, its snapshot interval (None: not varied), and whether its ends are durable."""
 
     policy: str
     snapshot_interval_ms: int | None
@@ -47,7 +48,7 @@ class Case(Struct, frozen=True):
 
     @property
     def is_floor(self) -> bool:
-        """Whether the case is the floor, the reference for the cases with the same ends."""
+        """Whether the case is the floor (`bench.systems.floor`): the job without an engine."""
         return self.policy == FLOOR
 
     @property

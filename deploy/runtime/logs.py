@@ -36,7 +36,7 @@ BEGIN = b"\x1e"
 LEVELS = ("debug", "info", "warning", "error")
 
 COMMAND = "run"
-"""Process name in the log lines of the command, or of the process that calls `driftline.run`."""
+"""Name of a command's own process in its log lines, and in metrics."""
 
 FILE_BYTES, FILES_KEPT = 10 << 20, 3
 """Size in bytes at which a log file is rotated, and the number of older files kept."""
@@ -137,8 +137,11 @@ def restore_logging() -> None:
 # From a child to its parent -------------------------------------------------------------------
 
 
-class ParentHandler(logging.Handler):
-    """Handler that writes to the real standard error, even if user code replaces `sys.stderr`."""
+class ToParentHandler(logging.Handler):
+    """Handler of a child, which writes records for its parent to the real standard error.
+
+    User code may replace `sys.stderr`.
+    """
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -153,7 +156,7 @@ class ParentHandler(logging.Handler):
 
 def log_to_parent(process: str, level: int) -> None:
     """In a child: send all lines of this level and above, also of user code, to the parent."""
-    handler = ParentHandler()
+    handler = ToParentHandler()
     handler.setFormatter(LineFormatter(as_json=True, process=process))
     _install([handler], level)
 

@@ -25,7 +25,7 @@ from driftline.engine.texts import reraise_interrupt, safe_repr, truncate
 from driftline.engine.wire.codec import pack_rows, unpack_rows, why_invalid_record
 
 TEXT_CHARS = 200
-"""Maximum number of characters of a bad record in messages."""
+"""Maximum number of characters of a bad record in errors and log lines."""
 
 RAW_CHARS = 1 << 20
 """Maximum number of characters of a bad record in the file of bad records."""
@@ -205,7 +205,7 @@ def _malformed(reason: str, row: object) -> Malformed:
 
 
 def _abbreviate(row: object) -> str:
-    """Return a short repr of the row, for messages; all its characters can be encoded."""
+    """Return a short repr of the row, for errors."""
     return safe_repr(_REPR.repr, row)
 
 

@@ -2,8 +2,9 @@
 
 A message is a msgspec struct; on the wire it is one msgpack array
 ``[MAGIC, sender, incarnation, sequence, [kind, *fields]]``. Decoding checks the kind, and the
-number and types of all values in the fields, and raises MalformedMessage for anything else, so
-roles receive only well-formed messages. `engine.wire.messages` declares all messages.
+number and types of all values in the fields. It raises MalformedMessage if they do not fit a
+message class. So roles receive only well-formed messages. `engine.wire.messages` declares all
+messages.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Batches = tuple[tuple[EncodedLabels, bytes, tuple[int, ...]], ...]
 MASTER, NODE, FRONT, CONSUMER = "master", "node", "front", "consumer"
 POLLER, AGENT = "poller", "agent"
 """The roles. The name of a process is its role, or starts with it, as in `node-0`. A status poller
-is not a member of the run: it polls reports and sends requests for a command or an agent."""
+is not a member of the run: for a command or an agent, it polls reports and sends requests."""
 
 M = TypeVar("M", bound="Message")
 
@@ -109,14 +110,14 @@ def decode(data: bytes) -> tuple[MessageHeader, Message]:
 
 
 class SenderKey(Protocol):
-    """Key of a message's sender, and the process names that the key may use."""
+    """Key of a message's sender, and the process names for which it is valid."""
 
     @property
     def key(self) -> str:
         """The name of the key."""
 
     def may_send_as(self, name: str) -> bool:
-        """Return whether a process of this name may use the key."""
+        """Return whether the key is valid for messages of the process with this name."""
 
 
 def check_sender(sender_key: SenderKey, sender: str, message: Message) -> None:

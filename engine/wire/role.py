@@ -1,12 +1,13 @@
 """Base of every role that sends and receives messages: numbered channels, an outbox, jobs.
 
 Inputs: bytes, the time, and results of jobs, from a driver (the ZeroMQ runtime or the simulation).
-Outputs, for the driver: messages in `outbox` and durable work in `jobs`. A role itself never
-touches a socket, a clock, a thread or a disk.
+Outputs, for the driver: messages in `outbox`, and in `jobs` work on a disk or in ZooKeeper. A role
+itself never touches a socket, a clock, a thread or a disk.
+
 Invariant of a channel: within one incarnation a role handles the numbered messages of a sender in
 the order of their sequence numbers, each exactly once. A role ignores a repeated message. A gap
 means that a message was lost: the role calls `channel_lost`, and handles no further numbered
-message of this sender until the next incarnation (of a master, until the next epoch).
+message of this sender until the next incarnation.
 
 Each master leads in its own *epoch*, a number that the registry assigns only once. All channels
 from and to the master start over with each epoch, with larger sequence numbers than before. So a
@@ -26,16 +27,19 @@ from driftline.engine.events import event_fields, log
 from driftline.engine.wire.kinds import MASTER, SenderKey, check_sender
 from driftline.engine.wire.messages import Message, MessageHeader, decode, encode
 
-EPOCH_BITS = 40
+COUNT_BITS = 40
 """On a channel from or to the master, this many low bits of a sequence number count messages. The
 higher bits are the epoch."""
 
-EPOCHS_MAX = 1 << 63 - EPOCH_BITS
+EPOCHS_MAX = 1 << 63 - COUNT_BITS
 """Epochs must be smaller than this, so that a sequence number fits into 63 bits."""
 
 
 class DurableJob(Struct, frozen=True):
-    """Durable work of a role. The driver does the jobs in order, and calls `Role.on_job_done`."""
+    """Work of a role on a disk or in ZooKeeper, which may block.
+
+    The driver does the jobs of a role in order, and calls `Role.on_job_done`.
+    """
 
     what: ClassVar[str] = "carry out a job"
     """The work as a verb phrase that follows "cannot" in error messages."""
@@ -59,7 +63,7 @@ class Role:
         self.tick_by = inf
         """The driver calls `tick` at this time, or earlier at the time that `tick` returned."""
         self.malformed = 0
-        """Number of dropped messages, nearly all of them malformed."""
+        """Number of messages that `drop` counted: malformed ones, and ones that cannot be sent."""
         self.obstacles: dict[str, str] = {}
         """What blocks this role -> a sentence with the place and the reason. A key is the class
         name of a failed job that will be retried, or another name such as "consumer"."""
@@ -124,7 +128,7 @@ class Role:
 
     @property
     def stopped(self) -> bool:
-        """Whether this role knows that the run has ended, and only sends `Goodbye`."""
+        """Whether this role knows the outcome of the run, and does no more work for it."""
         return False
 
     @property
@@ -172,7 +176,9 @@ class Role:
         MalformedMessage for an impossible epoch.
         """
         if not self.epoch < epoch < EPOCHS_MAX:
-            raise MalformedMessage(f"epoch {epoch} after {self.epoch}")
+            raise MalformedMessage(
+                f"impossible epoch {epoch}: it must be above {self.epoch} and below {EPOCHS_MAX}"
+            )
         self.epoch = epoch
         if self.name == MASTER:
             self._begin_channels()
@@ -191,13 +197,13 @@ class Role:
                 (receiver, encode((self.name, self.incarnation, self.epoch), message))
             )
             return
-        sequence = self._sent.get(receiver, self._number_before(receiver)) + 1
+        sequence = self._sent.get(receiver, self._initial_number(receiver)) + 1
         self.outbox.append((receiver, encode((self.name, self.incarnation, sequence), message)))
         self._sent[receiver] = sequence  # after `encode`: a failure must not leave a gap
 
-    def _number_before(self, other: str) -> int:
-        """Return the sequence number before the first one on the channel with another process."""
-        return self.epoch << EPOCH_BITS if MASTER in (self.name, other) else 0
+    def _initial_number(self, other: str) -> int:
+        """Return the number from which the channel with another process counts."""
+        return self.epoch << COUNT_BITS if MASTER in (self.name, other) else 0
 
     def enter_incarnation(self, incarnation: int) -> None:
         """Begin a later incarnation: all channels start over."""
@@ -217,7 +223,7 @@ class Role:
         """
         if header.incarnation != self.incarnation or header.sender in self._broken:
             return False
-        last_number = self._last_numbers.get(header.sender, self._number_before(header.sender))
+        last_number = self._last_numbers.get(header.sender, self._initial_number(header.sender))
         if header.sequence == last_number + 1:
             self._last_numbers[header.sender] = header.sequence
             return True

@@ -64,8 +64,8 @@ class Shard:
     """One shard of one collection.
 
     `tail`: empty segment for the first versions; `weights`: weight of each text field; `has`:
-    returns whether documents with an id belong to this shard; `budget`: cost limit of a query in
-    this shard.
+    returns whether the document with a given id belongs to this shard; `budget`: cost limit of a
+    query in this shard.
     """
 
     def __init__(
@@ -235,7 +235,7 @@ class Shard:
         """Return, per version in a range, whether it was neither replaced nor deleted before a
         time."""
         deleted_at = np.frombuffer(self._deleted_at, np.int64, end)
-        return deleted_at[first:] >= time  # a copy: while a view exists, the array cannot grow
+        return deleted_at[first:] >= time  # a new array: views would keep the old from growing
 
     def _part_of(self, ordinal: int) -> SegmentReader:
         return self.parts[bisect_right(self.parts, ordinal, key=lambda part: part.first) - 1]
@@ -280,8 +280,8 @@ class Shard:
         first, end = parts[0].first, parts[0].first + len(keep_mask)
         numbers = np.array(self._numbers[first:end])
         is_last = ~keep_mask & np.isin(numbers, np.array(self._previous), invert=True)
-        # If a dropped version has no later one, its document was deleted. Only these versions can
-        # be in `_last`, so only their ids are read.
+        # `_last` contains a dropped version only if no later one of its document exists: the
+        # document was deleted. Reading an id is slow, so only the ids of these versions are read.
         rows = np.flatnonzero(is_last).tolist()
         dropped = zip([self.id(first + row) for row in rows], numbers[rows].tolist(), strict=True)
         for id, number in dropped:
@@ -298,7 +298,7 @@ class Shard:
         self.parts = list(parts)
 
     def save(self) -> Iterator[bytes]:
-        """Yield the state that is not in `self.parts`, as checkpoint parts."""
+        """Yield the state outside of the segments, encoded for a checkpoint."""
         for numbers in (self._times, self._deleted_at, self._previous, self._numbers):
             yield from encode_numbers(numbers)
         yield from encode_dictionary(self._last)

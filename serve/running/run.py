@@ -1,7 +1,8 @@
 """Run a service: front, input log and HTTP server in this process, journal and views in child
 processes. A `Deployment` runs the master and the nodes.
 
-All durable state is in the state directory, so the same command resumes after any interruption.
+Without a cluster, all durable state is in the state directory. The same command resumes after any
+interruption.
 Processes that die are restarted. Every record that this process has acknowledged is in the input
 log. At SIGTERM, SIGINT, SIGHUP or `driftline stop`, the service rejects new requests. Once the
 running requests have ended, or after `SHUTDOWN_TIMEOUT_S`, the front drains: accepted records are
@@ -146,8 +147,8 @@ class _Session:
             if outcome.error == CANCELLED:
                 return False
             if outcome.error:
-                failed = outcome.error == FunctionFailed.__name__
-                text = f"{outcome.text}\n  {RESUME_HINT}." if failed else outcome.text
+                function_failed = outcome.error == FunctionFailed.__name__
+                text = outcome.text + f"\n  {RESUME_HINT}." * function_failed
                 raise error_of(outcome.error, text)
             assert outcome.text == ENDED_ON_REQUEST
             children.finish()

@@ -52,7 +52,7 @@ def test_a_wrong_flow_is_found_and_its_seed_repeats_it() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seeds": 0}, "at least one of each"),
+        ({"seeds": 0}, "at least one seed"),
         ({"policy": "two-phase"}, "cannot be simulated with two-phase: its outputs may depend"),
         ({"policy": "exactly-twice"}, "unknown policy 'exactly-twice'"),
     ],

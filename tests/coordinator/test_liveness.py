@@ -67,12 +67,12 @@ def test_recoveries_without_progress_back_off_and_log_a_warning(
 def test_replay_does_not_reset_the_backoff_but_a_snapshot_does() -> None:
     backoff = Backoff()
     backoff.note_progress(10, 8, 0)
-    assert backoff.pause_s() == 0
+    assert backoff.next_pause_s() == 0
     backoff.note_progress(3, 3, 0)
     backoff.note_progress(10, 8, 0)
-    assert backoff.pause_s() > 0
+    assert backoff.next_pause_s() > 0
     backoff.note_progress(4, 4, 1)
-    assert backoff.pause_s() == 0
+    assert backoff.next_pause_s() == 0
 
 
 def probe(cluster: ScriptedCluster, *answer: str) -> None:

@@ -189,7 +189,7 @@ def test_audit_rejects_files_that_are_not_outputs_of_the_flow(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     flow = load_flow("driftline.index")
-    with pytest.raises(Unavailable, match="not a directory of outputs"):
+    with pytest.raises(Unavailable, match="is not a directory: give the output directory"):
         audit_of(spark, flow, tmp_path / "nowhere")
     with pytest.raises(Unavailable, match="holds no outputs"):
         audit_of(spark, flow, tmp_path)

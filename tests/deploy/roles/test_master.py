@@ -24,7 +24,7 @@ from driftline.engine.wire.messages import (
     NodeProgress,
     encode,
 )
-from driftline.engine.wire.role import EPOCH_BITS
+from driftline.engine.wire.role import COUNT_BITS
 from driftline.simulation.scenarios.flows import two_fronts
 
 MEMBERS = ("node-0", "front-0", "front-1")
@@ -60,7 +60,7 @@ class RunningMaster:
 
     def report(self, reached: NodeProgress) -> None:
         """Send the node's progress to the master."""
-        self.master.receive(encode(("node-0", 1, (1 << EPOCH_BITS) + 1), reached))
+        self.master.receive(encode(("node-0", 1, (1 << COUNT_BITS) + 1), reached))
 
     def recoveries_after(
         self, seconds: float, alive: Alive | None = None, silent: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ def test_stopping_run_logs_what_the_shutdown_waits_for(
     running.recoveries_after(20.0)
     for index in (0, 1):
         end = EndOfInput(INFINITY, 0, 1)
-        running.master.receive(encode((f"front-{index}", 1, (1 << EPOCH_BITS) + 1), end))
+        running.master.receive(encode((f"front-{index}", 1, (1 << COUNT_BITS) + 1), end))
     running.recoveries_after(STALL_LOG_DELAY_ENDING_S + 1)
     (line,) = stall_messages(caplog)
     assert line.startswith(f"no progress for 3 s: {full}; running, and asked to end (a second")
