@@ -40,7 +40,7 @@ from difflib import get_close_matches
 
 def counted(number: float, what: str) -> str:
     """Format a number and a noun; `what`: the singular of a noun whose plural ends in s."""
-    return f"{number} {what}{'s' * (number != 1)}"
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def format_size(size: int) -> str:

@@ -113,6 +113,17 @@ class OutputDirectory:
             lock.release()
 
 
+def stored_address(path: Path) -> str:
+    """Return the format, or the address of the sink, in the identity of a directory.
+
+    Return "" without an identity. Raises Unavailable.
+    """
+    file = path / ".driftline" / IDENTITY
+    with translate_os_errors("output", path):
+        lines = file.read_text().split("\n") if file.exists() else []
+    return lines[1] if len(lines) > 1 and lines[0] == _FORMAT else ""
+
+
 def identity_lines(format_and_identity: str) -> bytes:
     """Return the contents of the identity file."""
     return f"{_FORMAT}\n{format_and_identity}\n".encode()

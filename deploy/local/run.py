@@ -21,6 +21,7 @@ from rich.console import Console
 from driftline.connectors.files import FileSource
 from driftline.connectors.files.files import SeveralFiles
 from driftline.connectors.inputs import is_logged
+from driftline.connectors.sinks.directory import stored_address
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.identity import Identity
@@ -57,6 +58,7 @@ from driftline.engine.errors import (
     FlowError,
     FunctionFailed,
     InputError,
+    StateMismatch,
     Unavailable,
     advice_for,
     error_of,
@@ -182,6 +184,7 @@ def _identity(flow: Flow, config: RunConfig) -> Identity:
 def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
     """Open the state directory, restore the savepoint, if any, and begin a session."""
     code = code_of(flow)
+    _check_sink(config)
     state = open_run(
         config.state,
         config.output.directory,
@@ -217,6 +220,17 @@ def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
         log_level=log.getEffectiveLevel(),
         metrics=config.metrics,
     )
+
+
+def _check_sink(config: RunConfig) -> None:
+    """Raise StateMismatch if the run of the state directory has its outputs at another address."""
+    output = config.output
+    stored = "" if output.is_directory else stored_address(output.directory)
+    if stored not in ("", output.address):
+        raise StateMismatch(
+            f"the outputs of the run in {config.state} go to {stored}, not to {output.address}: "
+            f"give --output {stored}; for another run, give another --state"
+        )
 
 
 def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:

@@ -76,7 +76,7 @@ def test_unsuitable_records_are_rejected() -> None:
         FlowError, match="totals has no outputs in the simulation, as functions raise"
     ):
         simulate(running_totals(), [[{"name": "Ann"}]])
-    with pytest.raises(FlowError, match="has more than 10000 records: simulate some of them"):
+    with pytest.raises(FlowError, match="has more than 10,000 records: simulate some of them"):
         simulate(running_totals(), [iter(ORDERS * 251)])
     with pytest.raises(InputError, match="source 'orders', record 2"):
         simulate(running_totals(), [[{"who": "Ann", "price": 1}, object()]])
