@@ -108,7 +108,7 @@ def _records(source: Source | RetainedSource | LiveSource) -> list[object]:
         records.append(record)
     if len(records) > RECORDS_MAX:
         raise FlowError(
-            f"source {source.name!r} has more than {RECORDS_MAX} records: simulate some of them"
+            f"source {source.name!r} has more than {RECORDS_MAX:,} records: simulate some of them"
         )
     return records
 

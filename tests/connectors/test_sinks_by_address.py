@@ -107,8 +107,9 @@ def test_fresh_run_appends_outputs_and_sink_that_lost_some_is_rejected(tmp_path:
     assert once == expected()
     assert "--fresh removes no outputs from python:shop_sink.py:outputs" in shop.finish("--fresh")
     assert shop.outputs() == sorted(once + once)
-    assert shop.start("--output", "python:shop_sink.py:another").wait(timeout=60) == 1
-    assert "go to python:shop_sink.py:outputs, not to python:shop_sink.py:another" in shop.log()
+    (tmp_path / "another.py").write_text(SINK)
+    assert shop.start("--output", "python:another.py:outputs").wait(timeout=60) == 1
+    assert "go to python:shop_sink.py:outputs, not to python:another.py:outputs" in shop.log()
     (tmp_path / "outputs.db").unlink()
     with (tmp_path / "orders.jsonl").open("a") as file:
         file.write('{"user": "user-1", "item": 160}\n')
