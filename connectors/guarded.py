@@ -45,6 +45,13 @@ def call_guarded(subject: str, call: Callable[[], T]) -> T:
         ) from error
 
 
+def _identity_of(title: str, source: Source | LiveSource) -> str:
+    identity: object = call_guarded(title, source.identity)
+    if not isinstance(identity, str):
+        raise FlowError(f"{title}: identity() returned {identity!r}, which is not a text")
+    return identity
+
+
 def _name_of(source: Source | LiveSource) -> str:
     name: object = call_guarded(f"the source {type(source).__name__}", lambda: source.name)
     if not isinstance(name, str):
@@ -103,10 +110,7 @@ class CheckedSource:
 
     def identity(self) -> str:
         """Return `Source.identity`."""
-        identity: object = call_guarded(self._title, self._source.identity)
-        if not isinstance(identity, str):
-            raise FlowError(f"{self._title}: identity() returned {identity!r}, which is not a text")
-        return identity
+        return _identity_of(self._title, self._source)
 
 
 class GuardedSource:
@@ -125,10 +129,7 @@ class GuardedSource:
 
     def identity(self) -> str:
         """Return `LiveSource.identity`."""
-        identity = call_guarded(self._title, self._source.identity)
-        if not isinstance(identity, str):
-            raise FlowError(f"{self._title}: identity() returned {identity!r}, which is not a text")
-        return identity
+        return _identity_of(self._title, self._source)
 
     def start(self, offsets: Mapping[str, int]) -> None:
         """Call `LiveSource.start`."""

@@ -148,7 +148,7 @@ def test_name_that_is_not_utf8_is_an_input(folder: Path) -> None:
 
 
 class BrokenSource:
-    """Source of a user that breaks the contract: `read` yields or raises what it is given."""
+    """User's source that yields the given records, and raises the given exceptions."""
 
     name = "broken"
 
