@@ -96,20 +96,6 @@ def scheme_of(address: str) -> str:
     return match[1]
 
 
-def _load_any_connector(address: str) -> Connector:
-    """Load the connector of an address. Raise FlowError if there is none."""
-    scheme = scheme_of(address)
-    if scheme in BUILT_IN:
-        return cast(Connector, importlib.import_module(BUILT_IN[scheme]))
-    if scheme in _installed_connectors():
-        load = _installed_connectors()[scheme].load
-        return cast(Connector, call_guarded(f"the connector of {address}", load))
-    raise FlowError(
-        f"{address}: there is no connector for {scheme!r}, only for {_known_schemes()}; install "
-        "the package that provides it"
-    )
-
-
 def check_path(text: str) -> None:
     """Raise FlowError for a path that looks like an address with a mistyped scheme."""
     if (match := _SCHEME.match(text)) is not None and not Path(text).exists():
@@ -128,11 +114,21 @@ def _load_connector(address: str, function: str) -> Connector:
 
     Raise FlowError if there is none, or if it lacks the function of this name.
     """
-    connector = _load_any_connector(address)
+    scheme = scheme_of(address)
+    if scheme in BUILT_IN:
+        connector = importlib.import_module(BUILT_IN[scheme])
+    elif scheme in _installed_connectors():
+        load = _installed_connectors()[scheme].load
+        connector = call_guarded(f"the connector of {address}", load)
+    else:
+        raise FlowError(
+            f"{address}: there is no connector for {scheme!r}, only for {_known_schemes()}; "
+            "install the package that provides it"
+        )
     if not hasattr(connector, function):
         kind = function.removeprefix("open_")
-        raise FlowError(f"{address}: the connector for {scheme_of(address)!r} cannot open a {kind}")
-    return connector
+        raise FlowError(f"{address}: the connector for {scheme!r} cannot open a {kind}")
+    return cast(Connector, connector)
 
 
 @cache
