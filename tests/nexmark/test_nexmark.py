@@ -134,7 +134,7 @@ def test_killed_processes_deliver_the_rows_of_sql(
     events: Path, expected: dict[str, list[Row]], tmp_path: Path
 ) -> None:
     output, report = tmp_path / "out", tmp_path / "report.json"
-    options = "--input", events, *SLOWLY, "--kill-every", "1", "--json", report
+    options = "--input", events, *SLOWLY, "--kill-every", "0.2", "--json", report
     with running("everything", output, *options) as process:
         finish(process)
     assert json.loads(report.read_text())["kills"] >= 2
@@ -159,7 +159,7 @@ def test_stopped_run_continues_on_more_nodes(
 @pytest.mark.slow
 def test_killed_processes_count_bids_in_windows_of_their_arrival(tmp_path: Path) -> None:
     output, report = tmp_path / "out", tmp_path / "report.json"
-    options = "--input", "-", *SLOWLY, "--kill-every", "1", "--json", report
+    options = "--input", "-", *SLOWLY, "--kill-every", "0.2", "--json", report
     with (
         write(tmp_path / "bids.jsonl", BIDS).open() as bids,
         running("arrivals", output, *options, stdin=bids.fileno()) as process,

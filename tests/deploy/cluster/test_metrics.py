@@ -144,7 +144,7 @@ def test_disconnected_agent_is_not_ready_and_hung_agent_is_unhealthy() -> None:
     assert samples["", "driftline_agent_reaches_cluster"] == 1
     assert samples["flow", "driftline_agent_problem"] == 1
     assert standing.why_not_ready() == ""
-    assert standing.why_not_healthy(standing.turned_at + HANGS_AFTER_S) == ""
+    assert standing.why_not_healthy(standing.turned_at + HANGS_AFTER_S - 1) == ""
     later = standing.turned_at + HANGS_AFTER_S + 1
     assert standing.why_not_healthy(later) == "the agent's loop has not turned for 61 s"
     assert standing.targets("::1", 9100) == [
