@@ -3,30 +3,30 @@
 Example: two elements of different keys, each of which changed a state. Then the first element is
 undone:
 
-    >>> from driftline.engine.state.managed import ValueState
+    >>> from driftline.engine.state.managed import ValueState, changes_of
     >>> log = []
     >>> states = [ValueState("n").for_key(key, log) for key in "ab"]
     >>> batch = Applied([(1, 0), (2, 0)], ["a", "b"], [10, 20])
     >>> batch.results = [None, None]
     >>> for state, value in zip(states, batch.values):
     ...     state.set(value)
-    >>> batch.undo_log, batch.ends = log, [1, 2]
-    >>> [(slot, new) for state, slot, old, new in batch.changes(1)]
+    >>> batch.undo_log, batch.ends = log, [4, 8]
+    >>> [(slot, new) for state, slot, old, new in changes_of(batch.changes(1))]
     [(None, 20)]
     >>> batch.undone.add(0)
-    >>> [new for state, slot, old, new in batch.final_changes()], list(batch.keys_from(2))
+    >>> [new for *_, new in changes_of(batch.final_changes())], list(batch.keys_from(2))
     ([20], ['b'])
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import accumulate, compress
+from itertools import accumulate, chain, compress
 
 from driftline.engine.labels import Label
 from driftline.engine.operators.steps import Values
 from driftline.engine.state.changelog import Changelog
-from driftline.engine.state.managed import Change
+from driftline.engine.state.managed import CHANGE_ITEMS, UndoLog, columns_of
 from driftline.engine.wire.label_columns import Labels, select, times
 
 Arrived = tuple[Label, object, object, int]
@@ -62,7 +62,7 @@ class Applied:
         self.ends: list[int] | None = []
         """Per element, the end of its changes in the undo log. None: not computed yet; `changes`
         computes the ends, which requires distinct keys."""
-        self.undo_log: list[Change] = []
+        self.undo_log: UndoLog = []
         """State changes of the elements, in order of application."""
         self.undone: set[int] = set()
         """Positions of the undone elements."""
@@ -99,12 +99,12 @@ class Applied:
         self.last_time = max(times(self.labels), default=0)
         return unapplied
 
-    def changes(self, position: int) -> list[Change]:
+    def changes(self, position: int) -> UndoLog:
         """Return the state changes that the element at a position made, oldest first."""
         if self.ends is None:
             counts = dict.fromkeys(self.keys, 0)
-            for state, _, _, _ in self.undo_log:
-                counts[state.key] += 1
+            for state in columns_of(self.undo_log)[0]:
+                counts[state.key] += CHANGE_ITEMS
             self.ends = list(accumulate(counts.values()))
         return self.undo_log[self.ends[position - 1] if position else 0 : self.ends[position]]
 
@@ -126,11 +126,11 @@ class Applied:
                 self.labels, self.keys, self.values = [], [], []
                 self.results, self.ends, self.undo_log = [], [], []
 
-    def final_changes(self) -> list[Change]:
+    def final_changes(self) -> UndoLog:
         """Return the changes of the elements in force."""
         if not self.undone:
             return self.undo_log
-        return [change for position in self.in_force() for change in self.changes(position)]
+        return [*chain.from_iterable(map(self.changes, self.in_force()))]
 
     def keys_from(self, time: int) -> Iterator[object]:
         """Return the keys of the elements with this time or a later one."""

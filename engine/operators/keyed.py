@@ -15,9 +15,9 @@ the operator also applies the batch again. From then on, it copies its outputs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import chain, compress
-from operator import itemgetter
+from collections.abc import Iterable
+from itertools import chain, compress, repeat
+from operator import is_, itemgetter
 
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.keygroups import EXACT, ExactKey, exact_keys
@@ -35,7 +35,7 @@ from driftline.engine.operators.steps import (
     select_elements,
 )
 from driftline.engine.state.changelog import Changelog
-from driftline.engine.state.managed import ALL, MISSING, Change, MapState, undo
+from driftline.engine.state.managed import ALL, MISSING, MapState, UndoLog, columns_of, undo
 from driftline.engine.state.table import StateTable, are_empty, serialise
 from driftline.engine.state.values import (
     can_stay_unfrozen,
@@ -48,8 +48,6 @@ from driftline.engine.state.values import (
 )
 from driftline.engine.wire.codec import round_trip
 from driftline.engine.wire.label_columns import Labels
-
-_slot_of, _new_value_of = itemgetter(1), itemgetter(3)
 
 
 class Keyed:
@@ -82,7 +80,7 @@ class Keyed:
         self.record = record
         self.encoder = encoder or OutputEncoder(vertex.name, vertex.fields)
         self._has_maps = any(isinstance(state, MapState) for state in vertex.states)
-        self.undo_log: list[Change] = []
+        self.undo_log: UndoLog = []
         """Changes of the batch that is being applied, oldest first."""
         self.table = StateTable(vertex.states, self.undo_log)
         self.changelog = Changelog(vertex.name, vertex.states)
@@ -185,11 +183,11 @@ class Keyed:
             result = self.call(label, key, thaw_argument(stored))
         return result
 
-    def are_values_safe(self, changes: Sequence[Change]) -> bool:
+    def are_values_safe(self, changes: UndoLog) -> bool:
         """Return whether user code cannot change the new values in these changes."""
         if self.table.convert is not None or not changes:  # states that serialise hold bytes
             return True
-        slots, new_values = list(map(_slot_of, changes)), list(map(_new_value_of, changes))
+        _, slots, _, new_values = columns_of(changes)
         if can_stay_unfrozen(slots, new_values):
             return True
         # ALL and MISSING stand for removals, and are no values.
@@ -253,11 +251,12 @@ class Keyed:
         undo(self.undo_log[changes_before:])
         del self.undo_log[changes_before:]
 
-    def add_changes(self, changes: list[Change]) -> list[object]:
+    def add_changes(self, changes: UndoLog) -> list[object]:
         """Add final changes to the changelog. Returns the keys with removals."""
         if self.record:
             return self.changelog.add_changes(changes)
-        return [state.key for state, _, _, new in changes if new is MISSING]
+        states, _, _, new_values = columns_of(changes)
+        return [s.key for s in compress(states, map(is_, new_values, repeat(MISSING)))]
 
     def emit(self, labels: Labels, keys: list[object], results: Values) -> None:
         """Send results to the next step, and failures to the barrier."""

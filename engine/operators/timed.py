@@ -68,7 +68,15 @@ from driftline.engine.operators.timers import (
     expiry_timer,
     parse_expiry_timer,
 )
-from driftline.engine.state.managed import ALL, ListState, MapState, State, ValueState, ttl_of
+from driftline.engine.state.managed import (
+    ALL,
+    ListState,
+    MapState,
+    State,
+    ValueState,
+    changes_of,
+    ttl_of,
+)
 from driftline.engine.state.values import are_immutable, canonical_argument, thaw_argument
 from driftline.engine.wire.codec import unpack
 from driftline.engine.wire.label_columns import Labels
@@ -409,7 +417,7 @@ class TimedStep(Speculative):
         """
         if not self._expires:
             return
-        for state, slot, old, _ in self.undo_log[since:]:
+        for state, slot, old, _ in changes_of(self.undo_log[since:]):
             if (ttl := ttl_of(state)) is None:
                 continue
             if not isinstance(state, MapState):

@@ -24,7 +24,7 @@ from heapq import heapify, heappop, heappush
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.labels import INFINITY
 from driftline.engine.state.changelog import Changelog
-from driftline.engine.state.managed import Change, MapState
+from driftline.engine.state.managed import MapState, UndoLog
 from driftline.engine.state.table import States, StateTable
 from driftline.engine.wire.messages import Frame, MessageHeader, decode, encode
 
@@ -44,7 +44,7 @@ class Ledger:
     """Frames and records that a node processed, and frames and outputs that it made."""
 
     def __init__(self) -> None:
-        undo_log: list[Change] = []
+        undo_log: UndoLog = []
         self._processed_below = MapState[int, int]("next").for_key(None, undo_log)
         """Front -> time below which this node has processed all records of the front. `_PROCESSED`
         -> time below which all nodes have processed everything."""

@@ -18,7 +18,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from operator import attrgetter
 
-from driftline.engine.state.managed import ALL, MISSING, Change, State
+from driftline.engine.state.managed import (
+    ALL,
+    CHANGE_ITEMS,
+    MISSING,
+    State,
+    UndoLog,
+    changes_of,
+    columns_of,
+)
 from driftline.engine.state.values import pack_row
 from driftline.engine.wire.codec import Columns, encode_columns, encode_rows
 
@@ -58,14 +66,14 @@ class Changelog:
             else:
                 self._rows[state.name] = []
 
-    def add_changes(self, changes: Sequence[Change]) -> list[object]:
+    def add_changes(self, changes: UndoLog) -> list[object]:
         """Add final changes. Return the keys with a removed slot or a cleared state."""
         chunk = self.encode_batch(changes)
         if chunk is not None:
             self.add(chunk)
             return []
         keys_with_removals = []
-        for state, slot, _, new in changes:
+        for state, slot, _, new in changes_of(changes):
             key = state.key
             if new is not MISSING:
                 row: Row = key, slot, new
@@ -78,16 +86,16 @@ class Changelog:
                 self._rows[state.name].append(row)
         return keys_with_removals
 
-    def encode_batch(self, changes: Sequence[Change]) -> bytes | None:
+    def encode_batch(self, changes: UndoLog) -> bytes | None:
         """Encode the changes of one batch as a chunk.
 
         Return None if the batch has fewer than `CHUNK_CHANGES_MIN` changes or contains a removal.
         Return None, too, if the operator has several states, or if every change overwrites its
         state.
         """
-        if not self._encodes_batches or len(changes) < CHUNK_CHANGES_MIN:
+        if not self._encodes_batches or len(changes) < CHUNK_CHANGES_MIN * CHANGE_ITEMS:
             return None
-        states, slots, _, news = zip(*changes, strict=True)
+        states, slots, _, news = columns_of(changes)
         if type(MISSING) in set(map(type, news)):
             return None
         columns = encode_columns(len(states), [list(map(_key_of, states)), slots, news])

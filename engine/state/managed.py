@@ -14,18 +14,18 @@ Immutable values (None, bool, int, float, str, bytes and tuples of these) are st
 in-place change of a list or a dict would bypass the undo log. So once an operator stores a mutable
 value, its states are *serialised* (`engine.state.table`): they store mutable values as bytes.
 
-    >>> undo_log: list[Change] = []
+    >>> undo_log: UndoLog = []
     >>> total = ReducingState("total", lambda a, b: a + b).for_key("key", undo_log)
     >>> total.add(2), total.add(3)
     (2, 5)
-    >>> undo(undo_log[1:])
+    >>> undo(undo_log[CHANGE_ITEMS:])
     >>> total.get()
     2
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from typing import Final, Generic, Self, SupportsIndex, TypeVar, cast, overload
 
@@ -90,12 +90,12 @@ class State:
     """Name in the declaration, unique within an operator."""
     key: object
     """Key that the state belongs to."""
-    undo_log: list[Change]
+    undo_log: UndoLog
     """Undo log of the operator."""
     overwrites = False
     """Whether every change replaces the whole state, so a snapshot needs only the last change."""
 
-    def for_key(self, key: object, undo_log: list[Change]) -> State:
+    def for_key(self, key: object, undo_log: UndoLog) -> State:
         """Return an empty state with the same declaration, for a key."""
         raise NotImplementedError
 
@@ -119,6 +119,26 @@ Change = tuple[State, object, object, object]
 """(state, slot, old value, new value). A slot is an index of a list, a key of a map (its exact
 form, see `exact_key`), None for a single value, or ALL."""
 
+UndoLog = list[object]
+"""Changes, oldest first, in a flat list: the items of the first change, then those of the second.
+
+A list of tuples would cost the hot path an allocation for each change, and a collection sooner.
+"""
+
+CHANGE_ITEMS = 4
+"""Number of items of a change."""
+
+
+def columns_of(undo_log: UndoLog) -> tuple[list[State], list[object], list[object], list[object]]:
+    """Return the states, the slots, the old values and the new values of changes."""
+    states = cast("list[State]", undo_log[::CHANGE_ITEMS])
+    return states, undo_log[1::CHANGE_ITEMS], undo_log[2::CHANGE_ITEMS], undo_log[3::CHANGE_ITEMS]
+
+
+def changes_of(undo_log: UndoLog) -> Iterator[Change]:
+    """Return changes one by one, oldest first."""
+    return zip(*columns_of(undo_log), strict=True)
+
 
 class ValueState(State, Generic[V]):
     """One value for each key.
@@ -137,7 +157,7 @@ class ValueState(State, Generic[V]):
         self.name = _named(name, ttl)
         self.data: object = MISSING
 
-    def for_key(self, key: object, undo_log: list[Change]) -> ValueState[V]:
+    def for_key(self, key: object, undo_log: UndoLog) -> ValueState[V]:
         state = type(self)(self.name)
         state.key, state.undo_log = key, undo_log
         return state
@@ -152,13 +172,13 @@ class ValueState(State, Generic[V]):
 
     def set(self, value: V) -> None:
         """Replace the value."""
-        self.undo_log.append((self, None, self.data, value))
+        self.undo_log.extend((self, None, self.data, value))
         self.data = value
 
     def clear(self) -> None:
         """Remove the value."""
         if self.data is not MISSING:
-            self.undo_log.append((self, None, self.data, MISSING))
+            self.undo_log.extend((self, None, self.data, MISSING))
             self.data = MISSING
 
     def is_empty(self) -> bool:
@@ -190,7 +210,7 @@ class ReducingState(ValueState[V]):
         super().__init__(name, ttl=ttl)
         self.reduce = reduce
 
-    def for_key(self, key: object, undo_log: list[Change]) -> ReducingState[V]:
+    def for_key(self, key: object, undo_log: UndoLog) -> ReducingState[V]:
         state = type(self)(self.name, self.reduce)
         state.key, state.undo_log = key, undo_log
         return state
@@ -199,7 +219,7 @@ class ReducingState(ValueState[V]):
         """Set the value to `reduce(old, value)`, or to `value` if there is none; return it."""
         old = self.data
         new = value if old is MISSING else self.reduce(cast(V, old), value)
-        self.undo_log.append((self, None, old, new))
+        self.undo_log.extend((self, None, old, new))
         self.data = new
         return new
 
@@ -219,14 +239,14 @@ class ListState(State, Generic[V]):
         self.name = _named(name, ttl)
         self.data: list[V] = []
 
-    def for_key(self, key: object, undo_log: list[Change]) -> ListState[V]:
+    def for_key(self, key: object, undo_log: UndoLog) -> ListState[V]:
         state = type(self)(self.name)
         state.key, state.undo_log = key, undo_log
         return state
 
     def append(self, value: V) -> None:
         """Add a value at the end."""
-        self.undo_log.append((self, len(self.data), MISSING, value))
+        self.undo_log.extend((self, len(self.data), MISSING, value))
         self.data.append(value)
 
     def extend(self, values: Iterable[V]) -> None:
@@ -244,7 +264,7 @@ class ListState(State, Generic[V]):
         """
         if index == -1:
             value = self.data.pop()
-            self.undo_log.append((self, len(self.data), value, MISSING))
+            self.undo_log.extend((self, len(self.data), value, MISSING))
             return value
         new = self.data[:]
         value = new.pop(index)
@@ -258,18 +278,18 @@ class ListState(State, Generic[V]):
 
     def _replace(self, new: list[V]) -> None:
         """Replace the list with one that is not longer; log a change for each different item."""
-        old, changes = self.data, self.undo_log
+        old, undo_log = self.data, self.undo_log
         for index, value in enumerate(new):
             if value is not old[index]:
-                changes.append((self, index, old[index], value))
+                undo_log.extend((self, index, old[index], value))
         for index in reversed(range(len(new), len(old))):
-            changes.append((self, index, old[index], MISSING))
+            undo_log.extend((self, index, old[index], MISSING))
         self.data = new
 
     def clear(self) -> None:
         """Remove all values, in O(1)."""
         if self.data:
-            self.undo_log.append((self, ALL, self.data, MISSING))
+            self.undo_log.extend((self, ALL, self.data, MISSING))
             self.data = []
 
     @overload
@@ -283,7 +303,7 @@ class ListState(State, Generic[V]):
         if isinstance(index, slice):
             raise TypeError("a slice of a ListState cannot be set: set its items one by one")
         position = range(len(self.data))[index]
-        self.undo_log.append((self, position, self.data[position], value))
+        self.undo_log.extend((self, position, self.data[position], value))
         self.data[position] = value
 
     def __len__(self) -> int:
@@ -335,7 +355,7 @@ class MapState(dict[K, V], State):
         super().__init__()
         self.name = _named(name, ttl)
 
-    def for_key(self, key: object, undo_log: list[Change]) -> MapState[K, V]:
+    def for_key(self, key: object, undo_log: UndoLog) -> MapState[K, V]:
         state = self.__new__(type(self))  # an empty dict needs no __init__
         state.name = self.name
         state.key, state.undo_log = key, undo_log
@@ -359,9 +379,9 @@ class MapState(dict[K, V], State):
         before = len(self)
         old = _dict_setdefault(self, key, value)
         if len(self) > before:
-            self.undo_log.append((self, key, MISSING, value))
+            self.undo_log.extend((self, key, MISSING, value))
         else:
-            self.undo_log.append((self, key, old, value))
+            self.undo_log.extend((self, key, old, value))
             _dict_set(self, key, value)
 
     def __delitem__(self, key: K) -> None:
@@ -371,13 +391,13 @@ class MapState(dict[K, V], State):
         """Remove a key; `value`: its stored value, for the undo log."""
         if type(key) not in EXACT:
             key = cast(K, exact_key(key))
-        self.undo_log.append((self, key, value, MISSING))
+        self.undo_log.extend((self, key, value, MISSING))
         dict.__delitem__(self, key)
 
     def clear(self) -> None:
         """Remove all items."""
         if self:
-            self.undo_log.append((self, ALL, dict(dict.items(self)), MISSING))
+            self.undo_log.extend((self, ALL, dict(dict.items(self)), MISSING))
             dict.clear(self)
 
     def __iter__(self) -> Iterator[K]:
@@ -506,9 +526,9 @@ _dict_set = dict.__setitem__
 _dict_setdefault = dict.setdefault
 
 
-def undo(changes: Sequence[Change]) -> None:
+def undo(undo_log: UndoLog) -> None:
     """Undo changes, last one first."""
-    for state, slot, old, _ in reversed(changes):
+    for state, slot, old, _ in reversed([*changes_of(undo_log)]):
         state.assign(slot, old)
 
 

@@ -28,11 +28,11 @@ from collections.abc import Callable, Container, Iterator
 from typing import Generic, SupportsIndex, TypeVar, cast
 
 from driftline.engine.state.managed import (
-    Change,
     ListState,
     MapState,
     ReducingState,
     State,
+    UndoLog,
     ValueState,
     show_as,
 )
@@ -59,7 +59,7 @@ class StateTable(dict[object, State | States]):
     A new key gets fresh states. Looking up a known key costs as much as in a plain dict.
     """
 
-    def __init__(self, declared: tuple[State, ...], undo_log: list[Change]) -> None:
+    def __init__(self, declared: tuple[State, ...], undo_log: UndoLog) -> None:
         super().__init__()
         self.declared = declared
         self.undo_log = undo_log

@@ -18,10 +18,10 @@ from driftline.engine.operators.steps import FAILURES, FailureReporter, Signs, V
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.state.managed import (
-    Change,
     ListState,
     MapState,
     ReducingState,
+    UndoLog,
     ValueState,
     undo,
 )
@@ -289,7 +289,7 @@ def push(step: Keyed, batch: Sequence[tuple[Label, Payload, int]]) -> None:
 def one_by_one(vertex: Vertex, elements: Sequence[Element]) -> tuple[list[object], Held]:
     """Apply elements in this order. Return outputs (label, sink, payload or error) and states."""
     assert vertex.function is not None
-    undo_log: list[Change] = []
+    undo_log: UndoLog = []
     table = StateTable(vertex.states, undo_log)
     outputs: list[object] = []
     for label, value in elements:

@@ -9,6 +9,7 @@ import driftline.engine.state.changelog
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.speculative import Speculative
 from driftline.engine.state.changelog import CHUNK_CHANGES_MIN
+from driftline.engine.state.managed import CHANGE_ITEMS
 from tests.engine.operators.operators import (
     KINDS,
     Story,
@@ -92,7 +93,7 @@ def test_closed_changes_are_kept_only_as_bytes() -> None:
     push(step, elements)
     [batch] = step.batches
     step.close(7)
-    assert (len(batch.chunk), len(batch.undo_log)) == (0, CHUNK_CHANGES_MIN)
+    assert (len(batch.chunk), len(batch.undo_log)) == (0, CHANGE_ITEMS * CHUNK_CHANGES_MIN)
     step.close(8)
     assert len(batch.chunk) > CHUNK_CHANGES_MIN
     assert batch.undo_log == batch.values == batch.results == []

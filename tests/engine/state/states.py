@@ -7,11 +7,11 @@ from typing import TypeVar
 from hypothesis import strategies as st
 
 from driftline.engine.state.managed import (
-    Change,
     ListState,
     MapState,
     ReducingState,
     State,
+    UndoLog,
     ValueState,
 )
 from driftline.engine.state.table import StateTable
@@ -27,8 +27,8 @@ DECLARED = (
 S = TypeVar("S", bound=State)
 
 
-def fresh(declared: S) -> tuple[S, list[Change]]:
-    undo_log: list[Change] = []
+def fresh(declared: S) -> tuple[S, UndoLog]:
+    undo_log: UndoLog = []
     [state] = StateTable((declared,), undo_log).states("key")
     assert isinstance(state, type(declared))
     return state, undo_log

@@ -14,10 +14,10 @@ from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.merging import restore
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import (
-    Change,
     ListState,
     MapState,
     ReducingState,
+    UndoLog,
     ValueState,
     undo,
 )
@@ -83,12 +83,12 @@ class StateMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.undo_log: list[Change] = []
+        self.undo_log: UndoLog = []
         self.table = StateTable(DECLARED, self.undo_log)
         self.value, self.list, self.map, self.total = self.states()
         self.twin = Twin()
         self.changelog = Changelog("op", DECLARED)
-        self.elements: list[tuple[Twin, tuple[Change, ...]]] = []
+        self.elements: list[tuple[Twin, UndoLog]] = []
         """For each element that is not final: the twin before it, and its changes."""
         self.final = Twin()
         self.segments: list[bytes] = []
@@ -173,7 +173,7 @@ class StateMachine(RuleBasedStateMachine):
         """End the current element, then apply and end others."""
         for made in [[], *others]:
             self.change(made)
-            self.elements.append((self.before, tuple(self.undo_log)))
+            self.elements.append((self.before, self.undo_log[:]))
             self.undo_log.clear()
             self.before = deepcopy(self.twin)
 
