@@ -33,7 +33,9 @@ def as_text(flow: Flow) -> str:
         port = ports.get(vertex.number)
         if port is not None:
             lines.append(f"  stage {port.stage}" + (", shuffled by key" if port.feeders else ""))
-        lines.append(f"    {vertex.kind} {vertex.name}{_details(flow, vertex)}")
+        is_unnamed = vertex.name.startswith(f"{vertex.kind}-")
+        kind = "" if is_unnamed else f"{vertex.kind} "
+        lines.append(f"    {kind}{vertex.name}{_details(flow, vertex)}")
     return "\n".join(lines)
 
 

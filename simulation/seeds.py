@@ -24,25 +24,22 @@ from driftline.simulation.simulation import Outcome, Simulation
 
 FAULTS = (
     "crash",
-    "cut",
+    "cut connection",
+    "damaged",
     "done but failed",
     "failed",
     "hang",
-    "hole",
-    "lingering",
     "lost message",
+    "message after its sender's death",
+    "one-way partition",
     "pause",
     "power failure",
-    "repeated",
-    "rotten",
+    "producer that breaks the protocol",
+    "repeated message",
     "slow turn",
-    "unruly",
 )
-"""Prefixes of the names of faults; other counted events are not faults.
-
-A *hole* is a network partition in one direction; *lingering* messages arrive after their sender's
-death; *rotten* data have a flipped bit; an *unruly* producer breaks the protocol.
-"""
+"""Prefixes of the names of faults; other counted events are not faults. *Damaged* data have a
+flipped bit."""
 
 SHOWN_MAX = 10
 """Number of failures printed; the JSON file has all."""
@@ -85,14 +82,11 @@ def show(report: SeedReport, took_s: float) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", style="bold")
     table.add_column()
-    for number, name in (
-        (str(report.seeds), "seeds"),
-        (str(len(report.failures)), "failures"),
-        (f"{report.virtual_s:.1f}", "virtual seconds"),
-        (f"{report.seeds / took_s:.1f}", "seeds a second"),
-        *((str(count), name) for name, count in sorted(report.counted.items())),
-    ):
-        table.add_row(number, name)
+    events = {name: n for name, n in sorted(report.counted.items()) if name not in report.faults}
+    for title, counts in ("injected faults", report.faults), ("other events", events):
+        table.add_row("", f"[bold]{title}")
+        for name, count in counts.items():
+            table.add_row(f"{count:,}", name)
     console.print(table)
     for command, problem in report.failures[:SHOWN_MAX]:
         console.print(f"\n[red]failed[/]: {command}", highlight=False, soft_wrap=True)
@@ -101,7 +95,9 @@ def show(report: SeedReport, took_s: float) -> None:
         console.print(f"\nand {len(report.failures) - SHOWN_MAX} more failures")
     failed = f"{len(report.failures)} of " if report.failures else ""
     verdict = "failed" if report.failures else "passed"
-    console.print(f"\n{failed}{counted(report.seeds, 'seed')} {verdict}", highlight=False)
+    seeds = f"{failed}{counted(report.seeds, 'seed')} {verdict}"
+    seconds = f"{report.virtual_s:,.0f} simulated seconds in {took_s:,.0f} seconds"
+    console.print(f"\n{seeds}: {seconds}", highlight=False)
 
 
 def as_json(report: SeedReport, took_s: float) -> dict[str, object]:

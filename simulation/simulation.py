@@ -374,7 +374,7 @@ class Simulation:
 
     def _drain(self) -> None:
         """Drain all running fronts; `_make_front` drains a front that starts later."""
-        self.counted["asked to drain"] += 1
+        self.counted["drain requested"] += 1
         for host in self._front_hosts:
             if isinstance(host.role, Front) and self._run == RUN:
                 host.role.drain()

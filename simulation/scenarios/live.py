@@ -172,7 +172,7 @@ class SimulatedProducer(Role):
         acknowledged = max(acknowledged, all_acknowledged[self.name])
         all_acknowledged[self.name] = acknowledged
         self._ask_at = self.now + ASK_AFTER_S
-        self._counted["refused stranger"] += kind is IntakeKind.REFUSED
+        self._counted["unknown producer refused"] += kind is IntakeKind.REFUSED
         self._has_ended = self._has_ended or kind is IntakeKind.ENDED
         if kind is IntakeKind.SYNC:
             self._counted["producer resynchronised"] += self._is_synced
@@ -200,7 +200,7 @@ class SimulatedProducer(Role):
             self._last_sent += 1
             self._send_record(self._last_sent)
         if self._rng.random() < self._feed.schedule.unruly and self._plan:
-            self._counted["unruly producer"] += 1
+            self._counted["producer that breaks the protocol"] += 1
             self._send_record(self._rng.randrange(len(self._plan)) + 1)
             self._send_to_intake(IntakeKind.END, 0, producer=f"a stranger beside {self.name}")
         return False

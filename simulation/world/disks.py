@@ -126,7 +126,7 @@ class MasterDisk:
         if not may_replace(job.state, previous, again=job.again):
             raise StateMismatch("another master has taken over")
         if previous.version == job.state.version:  # a retry of a write that was done
-            self.counted["registry found to be written"] += 1
+            self.counted["repeated write of the registry"] += 1
             return None
         self._count(previous, job.state)
         self.written = job.state
@@ -145,7 +145,7 @@ class MasterDisk:
     def _count(self, previous: ClusterState, state: ClusterState) -> None:
         """Count the event that a write records."""
         if state.outcome is not None:
-            self.counted["outcome"] += 1
+            self.counted["run ended"] += 1
         elif state.snapshots != previous.snapshots and state.incarnation == previous.incarnation:
             self.counted["committed snapshot"] += 1
         elif previous.layout and state.layout != previous.layout:

@@ -47,7 +47,7 @@ class Network(Struct):
 
         def begin() -> None:
             self._holes.add(hosts)
-            self.counted[f"hole {kinds}"] += 1
+            self.counted[f"one-way partition {kinds}"] += 1
             self.timeline.add_trace(
                 f"all messages from {hole.sender} to {hole.receiver} are lost from now on"
             )
@@ -65,7 +65,7 @@ class Network(Struct):
         timeline, faults = self.timeline, self.faults
         channel = (process, to)
         all_channels = (process, "")
-        if timeline.draw_fault(faults.cut, "cut"):
+        if timeline.draw_fault(faults.cut, "cut connection"):
             cut = channel if self.rng.random() < 0.5 else all_channels
             self._cut_until[cut] = timeline.now + self.rng.expovariate(100.0)
         if timeline.now < max(self._cut_until.get(c, 0.0) for c in (channel, all_channels)):
@@ -85,7 +85,7 @@ class Network(Struct):
     def handle_crash(self, process: str, restart_delay_s: float) -> None:
         """Handle the crash of a process; its successor starts in `restart_delay_s` seconds."""
         now, rng = self.timeline.now, self.rng
-        if self.timeline.draw_fault(self.faults.linger, "lingering messages"):
+        if self.timeline.draw_fault(self.faults.linger, "message after its sender's death"):
             self._lingering[process] = restart_delay_s + rng.expovariate(50.0)
         else:  # its last messages never leave its buffers
             self._lost_after[process] = now + rng.random() * self.faults.delay_s
