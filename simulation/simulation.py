@@ -135,7 +135,7 @@ class Simulation:
             self.target = FilesTarget(self.flow, self.timeline)
         elif scenario.sink == "lmdb":
             self.target = LmdbTarget(self.flow)
-        handovers = len({hole.at_s for hole in scenario.holes})
+        handovers = len({partition.at_s for partition in scenario.partitions})
         checker = ProgressChecker(
             self.world, self._progress, STALL_TIMEOUT_S + handovers * HANDOVER_S
         )
@@ -205,8 +205,8 @@ class Simulation:
         if scenario.hangs:
             Supervision(world).begin(scenario.hangs)
         self.rescales.begin(scenario.rescale_requests)
-        for hole in scenario.holes:  # one-way partitions
-            world.network.schedule_hole(hole)
+        for partition in scenario.partitions:
+            world.network.schedule_partition(partition)
         for host in (*self._node_hosts, *self._front_hosts):
             delay = rng.random() * scenario.faults.until_s
             self.timeline.after(delay, partial(_receive_stray_stop, host))

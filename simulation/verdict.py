@@ -7,8 +7,8 @@ equality). For policies without an order, only the properties common to every or
 
 Progress, after the last fault: another bundle is delivered, another record is acknowledged to a
 producer, a process ends, or the next run starts. A run without progress counts as stalled after the
-roles' own timeout for stalled work plus the time of one recovery. For each master with holes, the
-time of one step-down is added.
+roles' own timeout for stalled work plus the time of one recovery. For each master with partitions,
+the time of one step-down is added.
 
 Damage: bits of a store that flip before a process that uses the store starts. Correct outputs are
 always a correct outcome. If the only copy of some data was damaged, the run may also stop with an
@@ -119,7 +119,7 @@ class Damages:
         timeline = self._timeline
         snapshots = isinstance(store, NodeDisk)
         # Damage other stores half as often. That can only end the run, which then tests less.
-        if not timeline.happens(timeline.faults.rot / (1 if snapshots else 2)):
+        if not timeline.happens(timeline.faults.bit_flip / (1 if snapshots else 2)):
             return
         name = store.flip_bit(timeline.rng)
         if not name:

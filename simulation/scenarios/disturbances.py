@@ -1,10 +1,10 @@
 """Disturbances of a scenario besides random faults: slow functions, slow consumers, hanging
-processes, holes in the network (one-way partitions), changes of the number of nodes.
+processes, one-way partitions of the network, changes of the number of nodes.
 
 >>> [hang.host for hang in draw_hangs(Random(13), nodes=2, until_s=0.6)]
 ['node-0', 'node-1']
->>> drawn = draw_holes(Random(3), ("m-0", "m-1"), nodes=2, until_s=0.6)
->>> [(hole.sender, hole.receiver) for hole in drawn]
+>>> drawn = draw_partitions(Random(3), ("m-0", "m-1"), nodes=2, until_s=0.6)
+>>> [(partition.sender, partition.receiver) for partition in drawn]
 [('m-0', 'node-0'), ('node-0', 'm-0')]
 >>> draw_rescales(Random(4), until_s=0.6)
 (RescaleRequest(nodes=4, at_s=0.06065971717710201),)
@@ -25,7 +25,7 @@ from driftline.engine.operators.keyed_operators import Process
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.steps import Function
 from driftline.engine.wire.codec import canonical_bytes
-from driftline.simulation.world.timeline import Hole
+from driftline.simulation.world.timeline import Partition
 
 
 class SlowConsumer(Struct, frozen=True):
@@ -54,20 +54,22 @@ def draw_hangs(rng: Random, nodes: int, until_s: float) -> tuple[Hang, ...]:
     return tuple(Hang(rng.choice(hosts), rng.random() * until_s) for _ in range(count))
 
 
-def draw_holes(rng: Random, masters: Sequence[str], nodes: int, until_s: float) -> tuple[Hole, ...]:
-    """Draw holes between members and some of the masters, in one direction or both.
+def draw_partitions(
+    rng: Random, masters: Sequence[str], nodes: int, until_s: float
+) -> tuple[Partition, ...]:
+    """Draw partitions between members and some of the masters, in one direction or both.
 
-    At least one master has no hole. Holes begin before the time `until_s`; most never end.
+    At least one master has none. Partitions begin before the time `until_s`; most never end.
     """
     members = ["front-0", *(f"node-{i}" for i in range(nodes))]
-    holes = []
+    partitions = []
     for master in rng.sample(masters, rng.randint(1, len(masters) - 1)):
         member, at_s = rng.choice(members), rng.random() * until_s
         end_s = at_s + rng.choice((inf, inf, 30.0))
         one_way = rng.choice((((master, member),), ((member, master),), None))
         for sender, receiver in one_way or ((master, member), (member, master)):
-            holes.append(Hole(sender, receiver, at_s, end_s))
-    return tuple(holes)
+            partitions.append(Partition(sender, receiver, at_s, end_s))
+    return tuple(partitions)
 
 
 class RescaleRequest(Struct, frozen=True):

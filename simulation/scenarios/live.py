@@ -3,8 +3,8 @@
 The intake is the real `Intake` and `ReceivedSource` over a log that survives crashes; only the
 sockets are simulated. Producers do everything that real ones may do: send a record, resend it, send
 it before its predecessor, fall silent, end (some before others have sent all their records), and
-return as a new process that resumes after the last record that the front has acknowledged. A
-*stranger* is a producer id that sends an END but no record.
+return as a new process that resumes after the last record that the front has acknowledged. An END
+from an id that has sent no record is refused.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class ArrivalSchedule(Struct, frozen=True):
     """Records arrive only at `bursts` + 1 moments; 0: each record has a moment of its own."""
     skew_s: float
     """How far the front's clock is ahead of the virtual time, in seconds."""
-    unruly: float
+    misbehaves: float
     """Probability, per turn of a producer, that it sends one of its records at random, and an END
-    as a stranger."""
+    with an unknown producer id."""
     producers: int
     """Number of producers."""
 
@@ -199,10 +199,12 @@ class SimulatedProducer(Role):
         while self._last_sent < len(self._plan) and self._plan[self._last_sent][0] <= self.now:
             self._last_sent += 1
             self._send_record(self._last_sent)
-        if self._rng.random() < self._feed.schedule.unruly and self._plan:
+        if self._rng.random() < self._feed.schedule.misbehaves and self._plan:
             self._counted["producer that breaks the protocol"] += 1
             self._send_record(self._rng.randrange(len(self._plan)) + 1)
-            self._send_to_intake(IntakeKind.END, 0, producer=f"a stranger beside {self.name}")
+            self._send_to_intake(
+                IntakeKind.END, 0, producer=f"an unknown producer beside {self.name}"
+            )
         return False
 
     def _send_record(self, number: int) -> None:

@@ -20,14 +20,14 @@ from driftline.simulation.scenarios.disturbances import (
     SlowConsumer,
     SlowFunctions,
     draw_hangs,
-    draw_holes,
+    draw_partitions,
     draw_rescales,
 )
 from driftline.simulation.scenarios.drawn import MODULE
 from driftline.simulation.scenarios.flows import SIMULATED, SimulatedFlow
 from driftline.simulation.scenarios.inputs import Inputs
 from driftline.simulation.scenarios.live import ArrivalSchedule
-from driftline.simulation.world.timeline import Faults, Hole
+from driftline.simulation.world.timeline import Faults, Partition
 
 DRAWN_FLOW = SimulatedFlow(MODULE)
 
@@ -36,7 +36,7 @@ POLICIES_DRAWN = (
 )
 """Policies; their counts are their weights in a draw. Another length would change every seed."""
 
-POLICIES_WITH_ROT = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
+POLICIES_WITH_BIT_FLIPS = ("exactly-once", "two-phase", "strong-productions", "at-least-once")
 """Policies under which bits flip on disks."""
 
 MASTERS = "master-0", "master-1", "master-2"
@@ -84,7 +84,7 @@ class Scenario(Struct, frozen=True):
     """Requests for other numbers of nodes."""
     standby: bool = False
     """Whether several masters queue in ZooKeeper, and may be cut off from it."""
-    holes: tuple[Hole, ...] = ()
+    partitions: tuple[Partition, ...] = ()
     """One-way partitions between a master's host and a member's; needs standby masters."""
 
     def with_nodes_up_to(self, limit: int) -> Scenario:
@@ -103,7 +103,7 @@ class Scenario(Struct, frozen=True):
             f"{', slow consumers' if self.slow_consumer else ''}"
             f"{', processes that hang' if self.hangs else ''}"
             f"{', standby masters' if self.standby else ''}"
-            f"{', holes in the network' if self.holes else ''}"
+            f"{', partitions in the network' if self.partitions else ''}"
             f"{', rescaled' if self.rescale_requests else ''}"
         )
 
@@ -183,8 +183,8 @@ def draw_scenario(
     scenario = replace(scenario, standby=rng.random() < 0.25)
     rng = Random(seed + 6)
     if scenario.standby and rng.random() < 0.4:
-        holes = draw_holes(rng, MASTERS, scenario.nodes, faults.until_s)
-        return replace(scenario, holes=holes)
+        partitions = draw_partitions(rng, MASTERS, scenario.nodes, faults.until_s)
+        return replace(scenario, partitions=partitions)
     return scenario
 
 
@@ -211,11 +211,11 @@ def _draw_faults(rng: Random, policy: Policy) -> Faults:
         crash_after_job=some(0.03),
         crash_before_send=some(0.002),
         crash_at_consumer=some(0.01),
-        linger=some(0.8),
+        late_message=some(0.8),
         job_fails=some(0.05),
         done_but_failed=some(0.03),
         power=some(0.5),
-        rot=some(rng.choice((0.1, 0.4))) if policy.name in POLICIES_WITH_ROT else 0.0,
+        bit_flip=some(rng.choice((0.1, 0.4))) if policy.name in POLICIES_WITH_BIT_FLIPS else 0.0,
         pause=some(0.001),
         cut=some(0.001),
         repeat=some(0.05),
@@ -232,7 +232,7 @@ def _draw_arrivals(rng: Random) -> ArrivalSchedule | None:
         until_s=rng.choice((0.05, 0.2, 0.8)),
         bursts=rng.choice((0, 0, 3, 10)),
         skew_s=rng.choice((0.0, 0.0, 0.5)),
-        unruly=rng.choice((0.0, 0.05)),
+        misbehaves=rng.choice((0.0, 0.05)),
         producers=rng.choice((1, 2)),
     )
 
@@ -243,7 +243,7 @@ def _draw_slow_functions(rng: Random) -> SlowFunctions:
 
 
 def without_faults(scenario: Scenario) -> Scenario:
-    """Return the scenario without faults, hangs and holes."""
+    """Return the scenario without faults, hangs and partitions."""
     old = scenario.faults
     faults = Faults(delay_s=old.delay_s, slow=old.slow, job_s=old.job_s)
-    return replace(scenario, faults=faults, hangs=(), holes=())
+    return replace(scenario, faults=faults, hangs=(), partitions=())

@@ -1,8 +1,8 @@
 """The simulated network: channels that delay, lose and repeat messages.
 
 A channel leads from a process to a role. It is FIFO, and other channels may overtake it. During a
-cut, all messages on one channel, or from one process, are lost. During a hole (a one-way
-partition), all messages from one host to another are lost. When a process crashes, either its last
+cut, all messages on one channel, or from one process, are lost. During a partition, which is
+one-way, all messages from one host to another are lost. When a process crashes, either its last
 messages are lost, or its messages in flight arrive after its successor has started.
 """
 
@@ -19,7 +19,7 @@ from msgspec import Struct, field
 from driftline.engine.errors import MalformedMessage
 from driftline.engine.wire.codec import unpack
 from driftline.engine.wire.messages import decode
-from driftline.simulation.world.timeline import Faults, Hole, Timeline
+from driftline.simulation.world.timeline import Faults, Partition, Timeline
 
 
 class Network(Struct):
@@ -35,30 +35,30 @@ class Network(Struct):
     """(process, receiver) -> the end of the cut; receiver "": all channels of the process."""
     _lost_after: dict[str, float] = field(default_factory=dict)
     """Crashed process -> the time after which its messages are lost."""
-    _lingering: dict[str, float] = field(default_factory=dict)
+    _late_messages: dict[str, float] = field(default_factory=dict)
     """Crashed process -> the additional delay of its messages, in seconds."""
-    _holes: set[tuple[str, str]] = field(default_factory=set)
+    _partitions: set[tuple[str, str]] = field(default_factory=set)
     """(host of the sender, host of the receiver)"""
 
-    def schedule_hole(self, hole: Hole) -> None:
-        """Schedule a hole."""
-        hosts = hole.sender, hole.receiver
+    def schedule_partition(self, partition: Partition) -> None:
+        """Schedule a partition."""
+        hosts = partition.sender, partition.receiver
         kinds = " to ".join(host.partition("-")[0] for host in hosts)
 
         def begin() -> None:
-            self._holes.add(hosts)
+            self._partitions.add(hosts)
             self.counted[f"one-way partition {kinds}"] += 1
             self.timeline.add_trace(
-                f"all messages from {hole.sender} to {hole.receiver} are lost from now on"
+                f"all messages from {partition.sender} to {partition.receiver} are lost from now on"
             )
 
-        self.timeline.at_time(hole.at_s, begin)
-        if hole.until_s < inf:
-            self.timeline.at_time(hole.until_s, lambda: self._holes.discard(hosts))
+        self.timeline.at_time(partition.at_s, begin)
+        if partition.until_s < inf:
+            self.timeline.at_time(partition.until_s, lambda: self._partitions.discard(hosts))
 
     def is_lost(self, sender: str, receiver: str) -> bool:
         """Return whether all messages from one host to another are lost now."""
-        return (sender, receiver) in self._holes
+        return (sender, receiver) in self._partitions
 
     def send(self, process: str, to: str, arrive: Callable[[], None]) -> None:
         """Send a message to a role. Each arrival calls `arrive`: never, once or twice."""
@@ -85,16 +85,16 @@ class Network(Struct):
     def handle_crash(self, process: str, restart_delay_s: float) -> None:
         """Handle the crash of a process; its successor starts in `restart_delay_s` seconds."""
         now, rng = self.timeline.now, self.rng
-        if self.timeline.draw_fault(self.faults.linger, "message after its sender's death"):
-            self._lingering[process] = restart_delay_s + rng.expovariate(50.0)
+        if self.timeline.draw_fault(self.faults.late_message, "message after its sender's death"):
+            self._late_messages[process] = restart_delay_s + rng.expovariate(50.0)
         else:  # its last messages never leave its buffers
             self._lost_after[process] = now + rng.random() * self.faults.delay_s
 
     def _arrive(self, process: str, arrive: Callable[[], None]) -> None:
         if self.timeline.now > self._lost_after.get(process, inf):
             self.counted["lost message"] += 1
-        elif process in self._lingering:
-            self.timeline.after(self._lingering[process], arrive)
+        elif process in self._late_messages:
+            self.timeline.after(self._late_messages[process], arrive)
         else:
             arrive()
 

@@ -18,7 +18,7 @@ class Crashed(Exception):
     """Raised by a failpoint inside a role: its process dies."""
 
 
-class Hole(Struct, frozen=True):
+class Partition(Struct, frozen=True):
     """One-way partition from `at_s` until `until_s`: `receiver` gets no message from `sender`."""
 
     sender: str
@@ -44,7 +44,7 @@ class Faults(Struct, frozen=True):
     with files may also crash while it stores the bundle."""
     crash_at_end: float = 0.0
     """Per message of the shutdown: its sender or receiver dies. Also after `until_s`."""
-    linger: float = 0.0
+    late_message: float = 0.0
     """Per crash: messages sent before it arrive after the successor has started."""
     job_fails: float = 0.0
     """Per job: it is not done, and reported as failed. With a smaller probability, a stored bundle,
@@ -53,7 +53,7 @@ class Faults(Struct, frozen=True):
     """Per job: it is done, but reported as failed."""
     power: float = 0.0
     """Per crash of a consumer: it is a power failure, so data that were not synced may be lost."""
-    rot: float = 0.0
+    bit_flip: float = 0.0
     """Per start of a process: a bit of its store, log or files has flipped."""
     pause: float = 0.0
     """Per message: its receiver pauses."""

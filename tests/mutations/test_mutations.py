@@ -10,7 +10,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from driftline.simulation.scenarios.disturbances import RescaleRequest, draw_holes
+from driftline.simulation.scenarios.disturbances import RescaleRequest, draw_partitions
 from driftline.simulation.scenarios.scenario import MASTERS as MASTER_HOSTS
 from driftline.simulation.scenarios.scenario import Scenario, draw_scenario
 from driftline.simulation.seeds import run_one
@@ -56,8 +56,8 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (tracking.outputs_do_not_wait_for_their_own_stage, EXACTLY, {}),
     (tracking.acknowledgements_overtake_frames, EXACTLY, {}),
     (tracking.intervals_count_across_gaps, EXACTLY, {}),
-    (disks.checksums_are_not_compared, EXACTLY, {"rot": 0.5}),
-    (disks.checksums_of_records_are_not_compared, EXACTLY, {"rot": 0.5}),
+    (disks.checksums_are_not_compared, EXACTLY, {"bit_flip": 0.5}),
+    (disks.checksums_of_records_are_not_compared, EXACTLY, {"bit_flip": 0.5}),
     (decisions.outcome_is_sent_before_it_is_written, EXACTLY, {"until_s": 5.0}),
     (decisions.outcome_is_sent_only_once, EXACTLY, {"crash_at_end": 0.2}),
     (decisions.stop_of_another_run_is_obeyed, EXACTLY, {}),
@@ -91,7 +91,7 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     ),
     (productions.frames_are_tracked_under_an_earlier_time, STRONG, {}),
     (productions.records_leave_before_they_are_durable, STRONG, {}),
-    (disks.checksums_are_not_compared, STRONG, {"rot": 0.5}),
+    (disks.checksums_are_not_compared, STRONG, {"bit_flip": 0.5}),
     (event_times.watermark_is_that_of_one_source, EXACTLY, {}),
     (event_times.timers_fire_in_the_wrong_order, EXACTLY, {}),
     (event_times.late_elements_enter_closed_windows, EXACTLY, {}),
@@ -240,10 +240,10 @@ def find_seed(
     for seed in range(begin, begin + SEEDS_MAX):
         what = with_faults(draw_scenario(seed, name=policy), focus)
         if standby:
-            what = replace(what, standby=True, hangs=(), holes=())
+            what = replace(what, standby=True, hangs=(), partitions=())
         if holed:
-            lost = draw_holes(Random(seed), MASTER_HOSTS, what.nodes, what.faults.until_s)
-            what = replace(what, standby=True, hangs=(), holes=lost)
+            lost = draw_partitions(Random(seed), MASTER_HOSTS, what.nodes, what.faults.until_s)
+            what = replace(what, standby=True, hangs=(), partitions=lost)
         if rescales:
             what = with_rescales(what)
         with mutation():

@@ -33,7 +33,7 @@ from driftline.simulation.scenarios.scenario import (
 )
 from driftline.simulation.seeds import run_one
 from driftline.simulation.simulation import Simulation
-from driftline.simulation.world.timeline import Hole
+from driftline.simulation.world.timeline import Partition
 
 HANGS = (Hang("node-0", 0.01), Hang("master", 0.01))
 
@@ -63,7 +63,7 @@ def rescaling(seed: int) -> Scenario:
     Records arrive for long enough.
     """
     drawn = hanging(seed, "exactly-once", Hang("node-2", 0.0))
-    pace = ArrivalSchedule(until_s=40.0, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
+    pace = ArrivalSchedule(until_s=40.0, bursts=0, skew_s=0.0, misbehaves=0.0, producers=1)
     faults = replace(drawn.faults, job_s=0.1)
     others: dict[str, Any] = {
         "slow_functions": None,
@@ -104,7 +104,7 @@ def streaming(seed: int, policy: str, until_s: float = LONG_S) -> Scenario:
         without_faults(draw_scenario(seed, name=policy)),
         standby=True, nodes=2, records=60, snapshot_interval_s=0.1,
     )  # fmt: skip
-    pace = ArrivalSchedule(until_s=until_s, bursts=0, skew_s=0.0, unruly=0.0, producers=1)
+    pace = ArrivalSchedule(until_s=until_s, bursts=0, skew_s=0.0, misbehaves=0.0, producers=1)
     return replace(
         drawn,
         live=(pace,),
@@ -127,7 +127,7 @@ class PartitionedRun(Simulation):
         self.leaders: list[str] = []
         """The leaders, in order, sampled every 0.1 s."""
         self._member, self._way = member, way
-        self.timeline.at_time(1.0, self._begin_hole)
+        self.timeline.at_time(1.0, self._begin_partition)
         self.timeline.at_time(1.1, self._look)
         if crash:
             host = self.world.hosts
@@ -137,12 +137,12 @@ class PartitionedRun(Simulation):
         found = [(host, master_of(host.role)) for host in self.masters.hosts]
         return next((h.name for h, m in found if m is not None and m.coordinator.leads), "")
 
-    def _begin_hole(self) -> None:
+    def _begin_partition(self) -> None:
         leader, member = self._leader(), self._member
         if self._way != "to":
-            self.world.network.schedule_hole(Hole(member, leader, 0.0))
+            self.world.network.schedule_partition(Partition(member, leader, 0.0))
         if self._way != "from":
-            self.world.network.schedule_hole(Hole(leader, member, 0.0))
+            self.world.network.schedule_partition(Partition(leader, member, 0.0))
 
     def _look(self) -> None:
         if (leader := self._leader()) and self.leaders[-1:] != [leader]:
@@ -176,15 +176,15 @@ def test_recovery_does_not_wait_for_the_end_of_a_partition(way: str, policy: str
     assert outcome.counted["stepped down"] == 1
 
 
-def dead_to_all(seconds: float) -> Iterator[Hole]:
+def dead_to_all(seconds: float) -> Iterator[Partition]:
     """Yield partitions in which no master receives from node-0 for `seconds`."""
     for master in MASTERS:
-        yield Hole("node-0", master, 1.0, 1.0 + seconds)
+        yield Partition("node-0", master, 1.0, 1.0 + seconds)
 
 
 def test_masters_back_off_if_a_member_is_unreachable_for_all() -> None:
     seconds = 32 * LEADER_TIMEOUT_MIN_S
-    what = replace(streaming(2, "exactly-once", 10.0), holes=tuple(dead_to_all(seconds)))
+    what = replace(streaming(2, "exactly-once", 10.0), partitions=tuple(dead_to_all(seconds)))
     outcome = Simulation(replace(what, faults=replace(what.faults, until_s=seconds + 2))).run()
     assert not outcome.problem
     # Each of the three waits for 20 s, twice (or more often, if the run progresses), then 40, 80...
@@ -326,7 +326,7 @@ def test_bit_flip_on_a_stopped_node_is_reported_or_harmless(policy: str, seeds: 
     damaged = refused = 0
     for seed in range(1, seeds + 1):
         what = draw_scenario(seed, name=policy)
-        outcome = run_one(replace(what, faults=replace(what.faults, rot=0.3), live=(None,)))
+        outcome = run_one(replace(what, faults=replace(what.faults, bit_flip=0.3), live=(None,)))
         assert not outcome.problem, f"seed {seed}: {outcome.problem}"
         damaged += outcome.counted["damaged node"] > 0
         refused += outcome.counted["stopped because of damage"]

@@ -94,7 +94,7 @@ def test_bit_flip_in_the_simulated_input_log_is_detected() -> None:
 def _damages(*, hit: str) -> Damages:
     counted: Counter[str] = Counter()
     registry, node = MasterDisk(counted), NodeDisk("node-1", concatenation, counted)
-    timeline = Timeline(Random(1), Faults(until_s=1.0, rot=10.0))
+    timeline = Timeline(Random(1), Faults(until_s=1.0, bit_flip=10.0))
     damages = Damages(timeline, registry)
     if hit == "node":
         node.kv.data[bytes(10)] = b"part"

@@ -55,7 +55,7 @@ def calm(
     faults: Faults = CALM,
 ) -> Scenario:
     """Return a scenario of two nodes and a live input, without random faults."""
-    pace = ArrivalSchedule(until_s=until_s, bursts=bursts, skew_s=0.0, unruly=0.0, producers=1)
+    pace = ArrivalSchedule(until_s=until_s, bursts=bursts, skew_s=0.0, misbehaves=0.0, producers=1)
     return Scenario(1, flow, get_policy(mode), 2, 40, 100, 0.05, faults, live=(pace,))
 
 
@@ -118,7 +118,7 @@ def test_late_answer_of_a_crashed_consumer_is_ignored() -> None:
         process = host.process
         world.crash(host, "after it has answered")
         world.network._lost_after.pop(process, None)
-        world.network._lingering[process] = 5.0
+        world.network._late_messages[process] = 5.0
 
     with lossy_network(should_drop):
         found = run_without_problem(calm("exactly-once", until_s=10.0))
