@@ -207,7 +207,7 @@ def main() -> None:
         _hide_working_directory()
         status = _status()
     except KeyboardInterrupt:  # during imports; later click handles it
-        print("driftline: interrupted", file=sys.stderr)
+        print("interrupted", file=sys.stderr)
         status = 130
     sys.exit(status if isinstance(status, int) else 0)
 

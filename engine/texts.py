@@ -121,8 +121,13 @@ def escape_json(text: str) -> str:
 
 
 def print_error(text: str) -> None:
-    """Print the error of a command to standard error."""
-    print(f"driftline: {escape_lines(text)}", file=sys.stderr)
+    """Print the error that ends a command to standard error, as click prints wrong usage."""
+    print_note(f"Error: {text}")
+
+
+def print_note(text: str) -> None:
+    """Print a text about the progress of a command to standard error."""
+    print(escape_lines(text), file=sys.stderr)
 
 
 def _escape(match: re.Match[str]) -> str:

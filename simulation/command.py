@@ -14,7 +14,7 @@ from rich.console import Console
 from driftline.engine.errors import FlowError, InputError, Unavailable, advice_for
 from driftline.engine.policy import POLICIES
 from driftline.engine.sources.record import Shape
-from driftline.engine.texts import print_error
+from driftline.engine.texts import print_note
 from driftline.engine.ui.consoles import bars
 from driftline.engine.ui.options import (
     SHAPE,
@@ -99,10 +99,10 @@ def simulate(
         )
         note = check_flow(first_scenario, advice)
         if note and flow is not None:
-            print_error(note)
+            print_note(note)
         if files is not None:
             for bad_record_note in files.bad_record_notes:
-                print_error(bad_record_note)
+                print_note(bad_record_note)
         if seed is None:
             report = run_on_all_cores(range(first, first + seeds), flow, policy, files)
         else:

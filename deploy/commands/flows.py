@@ -28,7 +28,7 @@ from driftline.deploy.cluster.submissions import remove as remove_flow
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.texts import counted, print_error
+from driftline.engine.texts import counted, print_note
 from driftline.engine.ui.options import FiniteRange, json_option
 from driftline.engine.ui.results import write_json
 
@@ -201,9 +201,9 @@ def _print_problems(tree: ZooKeeperTree, submission: Submission) -> None:
     layout = submission.current_layout(registry_of(tree, submission.name))
     problems = find_problems(submission, layout, list_agents(tree))
     for text in problems:
-        print_error(f"flow {submission.name} waits: {text}")
+        print_note(f"flow {submission.name} waits: {text}")
     if problems:
-        print_error(f"waiting for its end; `driftline cancel {submission.name}` ends it at once")
+        print_note(f"waiting for its end; `driftline cancel {submission.name}` ends it at once")
 
 
 def _print_end(name: str, ending: str, json_file: Path | None) -> None:

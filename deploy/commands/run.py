@@ -87,7 +87,7 @@ REFERENCE_OPTIONS = (
 @click.option("--slow-after", default=SLOW_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(0.1),
               help="Seconds that a function may run before a warning names it.")  # fmt: skip
-@click.option("--deaths", default=DEATHS_MAX, show_default=True, type=click.IntRange(1),
+@click.option("--max-crashes", default=DEATHS_MAX, show_default=True, type=click.IntRange(1),
               help="Number of crashes of one process, without progress of the run, after which "
               "the run fails. Kills by --kill-every do not count.",
               )  # fmt: skip
@@ -128,7 +128,7 @@ def run(
     missing_after: float,
     stalled_after: float,
     slow_after: float,
-    deaths: int,
+    max_crashes: int,
     metrics: str,
     let_anyone_send: bool,
     keys: Path | None,
@@ -192,7 +192,7 @@ def run(
             StartOptions(open_savepoint(start), Choice(drop, rename))
             if start is not None
             else None,
-            Limits(missing_after, stalled_after, slow_after, deaths),
+            Limits(missing_after, stalled_after, slow_after, max_crashes),
             sender_rules=SenderRules(
                 let_anyone_send, keys, tuple(source.name for source in loaded.sources)
             ),

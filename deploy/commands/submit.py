@@ -17,7 +17,7 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import get_policy
 from driftline.engine.snapshots.savepoint_mapping import EMPTY_STATE, InitialState
 from driftline.engine.sources.record import Shape
-from driftline.engine.texts import print_error
+from driftline.engine.texts import print_note
 from driftline.engine.ui.options import (
     flow_argument,
     inputs_option,
@@ -121,4 +121,4 @@ def submit_flow(
         f"{', '.join(front_agents)}; outputs in {submission.output}"
     )
     for agent in sorted({*node_agents, *front_agents} - alive):
-        print_error(f"note: agent {agent} is not running: the flow waits for it")
+        print_note(f"agent {agent} is not running: the flow waits for it")

@@ -37,7 +37,7 @@ class Limits(Struct, frozen=True):
     """If no member works for this many seconds, the oldest work counts as lost."""
     slow_after_s: float = SLOW_AFTER_S
     """Seconds that a turn may take before a warning, for example because of a slow element."""
-    deaths: int = DEATHS_MAX
+    max_crashes: int = DEATHS_MAX
     """The run ends after this many deaths of one process without progress of the run between
     them."""
 

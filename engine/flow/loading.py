@@ -264,7 +264,7 @@ def _add_to_path(folder: Path) -> None:
 
 def _load_file(path: Path) -> ModuleType:
     if not path.is_file():
-        raise FlowError(f"no file {path}")
+        raise FlowError(f"{path}: there is no such file")
     _add_to_path(path.parent)
     name = FILE_MODULE_PREFIX + path.stem
     spec = importlib.util.spec_from_file_location(name, path)

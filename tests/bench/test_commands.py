@@ -71,7 +71,7 @@ def test_a_lost_output_is_an_error(run: Run, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("driftline.bench.experiments.comparison.measure_throughput", lossy)
     done = run("throughput --documents 9 --policies none")
     assert done.exit_code == 1
-    assert "driftline: none: 3 outputs are lost and 0 came twice" in done.output
+    assert "Error: none: 3 outputs are lost and 0 came twice" in done.output
     assert "none lost" not in done.output
 
 

@@ -86,7 +86,7 @@ def test_a_wrong_answer_is_an_error(here: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("driftline.bench.experiments.service.measure_service", observe)
     done = run("--documents 20 --seconds 1 --json s.json")
     assert done.exit_code == 1
-    assert "driftline: not found: 3 times" in done.output
+    assert "Error: not found: 3 times" in done.output
     assert json.loads((here / "s.json").read_text())["errors"] == 3
 
 

@@ -252,7 +252,7 @@ def test_repeated_records_are_recognised_by_their_offsets(tmp_path: Path) -> Non
     ("address", "problem"),
     [
         ("mqtt://broker/orders", "there is no connector for 'mqtt', only for .*python"),
-        ("python:nowhere.py:Orders", "no file nowhere.py"),
+        ("python:nowhere.py:Orders", "nowhere.py: there is no such file"),
         ("python:json:nothing", "json has no 'nothing'"),
         ("python:json:JSONEncoder", "JSONEncoder, not a source"),
     ],

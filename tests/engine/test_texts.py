@@ -52,7 +52,7 @@ def test_continuation_lines_are_indented(text: str) -> None:
 def test_the_error_of_a_command_is_one_paragraph(capsys: pytest.CaptureFixture[str]) -> None:
     print_error("it failed\n  at: f.py\ndriftline: forged\x1b]0;title\x07")
     assert capsys.readouterr().err == (
-        "driftline: it failed\n  at: f.py\n  driftline: forged\\x1b]0;title\\x07\n"
+        "Error: it failed\n  at: f.py\n  driftline: forged\\x1b]0;title\\x07\n"
     )
 
 

@@ -73,7 +73,9 @@ class LocalCluster(Supervisor):
         self._layout = node_names(config.layout or range(config.nodes))
         """Nodes of the newest known layout."""
         names = [*numbered, *self._layout] if names is None else names
-        super().__init__(names, RestartPolicy(config.limits.deaths), config.limits.missing_after_s)
+        super().__init__(
+            names, RestartPolicy(config.limits.max_crashes), config.limits.missing_after_s
+        )
         self.config = config
         self._accepts_node = accepts_node
         self._on_death = on_death

@@ -82,7 +82,7 @@ def run_driftline(
          "has no flow 'count' (did you mean 'counts'?); it has counts"),
         (["stop", "counts", "--wait", "0.1"], 1,
          "flow counts waits: agent a-node is not running\n"
-         "driftline: waiting for its end; `driftline cancel counts` ends it at once"),
+         "waiting for its end; `driftline cancel counts` ends it at once"),
         (["savepoint", "counts", "--output", "s", "--state", ".",
           "--zookeeper", "x"], 2, "--zookeeper cannot be given with --state"),
         (["submit", "flow.py", "--input", "a=x", "--output", "/o"], 1,
@@ -179,7 +179,7 @@ def test_submit_warns_that_an_agent_of_the_flow_is_missing(
     assert fail(tree, submission_of(tree, "counts"), CANCELLED, "a test")
     more = "--input", "in.jsonl", "--output", str(tmp_path / "out")
     output = run_driftline("submit", "flow.py", *more, "--accept-changed-code", status=0)
-    assert "note: agent a-node is not running: the flow waits for it" in output
+    assert "agent a-node is not running: the flow waits for it" in output
 
 
 def test_status_of_one_flow_omits_other_flows(

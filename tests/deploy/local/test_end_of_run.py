@@ -30,7 +30,7 @@ def run_dying(
         [
             sys.executable, "-m", "tests.deploy.local.dying", str(folder / "died"), kinds, "run",
             *map(str, arguments), "--output", str(folder / "out"), "--nodes", "2",
-            "--deaths", "100",
+            "--max-crashes", "100",
         ],
         cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip

@@ -107,7 +107,7 @@ def test_verify_reports_the_error_that_ended_a_run(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("".join(json.dumps({"n": n}) + "\n" for n in range(9)))
     report = tmp_path / "report.json"
     report.write_text('{"records": 9}')
-    options = "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out", "--deaths", "1"
+    options = "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out", "--max-crashes", "1"
     done = call("run", tmp_path / "failing.py", *options, "--json", report)
     assert done.returncode == 1
     error_report = json.loads(report.read_text())

@@ -36,7 +36,7 @@ def test_record_that_crashes_its_process_is_named(tmp_path: Path) -> None:
     )
     done = driftline(
         "run", tmp_path / "killer.py", "--input", source, "--output", tmp_path / "out",
-        "--nodes", "2", "--snapshot-interval-ms", "100", "--deaths", "3",
+        "--nodes", "2", "--snapshot-interval-ms", "100", "--max-crashes", "3",
     )  # fmt: skip
     assert done.returncode == 1
     for part in (
