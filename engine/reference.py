@@ -69,6 +69,7 @@ from driftline.engine.operators.timers import (
     expiry_timer,
     parse_expiry_timer,
 )
+from driftline.engine.operators.windowed import drops_late
 from driftline.engine.sources.record import validate_record
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.state.managed import MapState, ttl_of
@@ -141,14 +142,16 @@ def interpret(
     *,
     dead_letters: bool = False,
     unended: Container[int] = (),
+    late: Counter[str] | None = None,
 ) -> Iterator[Item]:
     """Run a flow over (time, payload) pairs for each source. Return the outputs in label order.
 
     A source ends after its last pair, unless its number is in `unended`. `dead_letters`: yield a
-    failure as an output of the sink FAILURES, instead of raising FunctionFailed. Raises FlowError
-    if the flow is not valid, and PayloadError at a payload that cannot be encoded.
+    failure as an output of the sink FAILURES, instead of raising FunctionFailed. `late`: counts the
+    dropped late elements of each operator. Raises FlowError if the flow is not valid, and
+    PayloadError at a payload that cannot be encoded.
     """
-    interpreter = _Interpreter(flow.validate())
+    interpreter = _Interpreter(flow.validate(), late)
     roots = heapq.merge(
         *(_roots(front, pairs, front not in unended) for front, pairs in enumerate(inputs)),
         key=lambda root: root[0],
@@ -212,8 +215,10 @@ class _Value(Struct, frozen=True):
 
 
 class _Interpreter:
-    def __init__(self, flow: Flow) -> None:
+    def __init__(self, flow: Flow, late: Counter[str] | None = None) -> None:
         self.flow = flow
+        self.late = Counter() if late is None else late
+        """Operator -> number of late elements that it has dropped."""
         self.undo = Undo()
         self.states: dict[tuple[int, bytes], list[Any]] = {}
         """(vertex, packed key) -> states"""
@@ -336,10 +341,15 @@ class _Interpreter:
         def add_time(key: object, at: int, change: int) -> None:
             heapq.heappush(times, (at, rank_of(packed_key), packed_key))
 
+        def count_late(time: int) -> None:
+            self.late[vertex.name] += drops_late(vertex, self.flow.vertices)
+
         user_timers = Timers(timers, key, add_time, event_time, least)
         watermark = self.watermark(vertex, sources)
         watermark_before = self.watermark(vertex, self.sources_before)
-        return TimedContext(label, key, event_time, watermark, watermark_before, user_timers)
+        return TimedContext(
+            label, key, event_time, watermark, watermark_before, user_timers, count_late
+        )
 
     def follow(self, vertex: Vertex, label: Label, output: _Value) -> Iterator[Item]:
         """Yield all items that result from an output of a vertex."""

@@ -54,6 +54,7 @@ def run_reference_to(
 
     streams = [read(front) for front in range(len(inputs))]
     counts: Counter[int] = Counter()
+    late: Counter[str] = Counter()
     with ExitStack() as stack:
         dead_letter_log = stack.enter_context(closing(DeadLetters(f"{output}/{DEAD_LETTERS}")))
         files = {
@@ -61,7 +62,7 @@ def run_reference_to(
             for sink, name in names.items()
             if sink != FAILURES
         }
-        items = interpret(flow, streams, dead_letters=dead_letters)
+        items = interpret(flow, streams, dead_letters=dead_letters, late=late)
         for item, line in map(lines.encode_item, items):
             if item.sink not in files:
                 path = output / names[item.sink]
@@ -74,7 +75,14 @@ def run_reference_to(
                 dead_letter_log.add_failures(monotonic(), [item])
     failures = counts.pop(FAILURES, 0)
     bad = sum(file.new for file in bad_record_files)
-    return RunReport(sum(map(len, streams)), counts.total(), monotonic() - started, bad, failures)
+    return RunReport(
+        sum(map(len, streams)),
+        counts.total(),
+        monotonic() - started,
+        bad,
+        failures,
+        late_elements=late.total(),
+    )
 
 
 def _clear(output: Path, patterns: Sequence[str]) -> None:

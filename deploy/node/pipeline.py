@@ -30,11 +30,10 @@ from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import Label
 from driftline.engine.operators.keyed import Keyed
-from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import Outbound
 from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.operators.timed import TimedStep
-from driftline.engine.operators.windowed import Late, Windowed
+from driftline.engine.operators.windowed import drops_late
 from driftline.engine.snapshots.jobs import Capture, MergeParts, StoreSnapshot
 from driftline.engine.snapshots.merging import restore_in_steps
 from driftline.engine.state.table import StateTable
@@ -89,12 +88,8 @@ class NodePipeline:
             for port, step in enumerate(self.chains.entries)
             if isinstance(step, TimedStep)
         }
-        late_vertices = [v for v in self.plan.flow.vertices if v.kind == Late.kind]
-        self._dropping = [
-            step
-            for step in self.timed_steps.values()
-            if not any(_takes_late(late, step.vertex) for late in late_vertices)
-        ]
+        vertices = self.plan.flow.vertices
+        self._dropping = [s for s in self.timed_steps.values() if drops_late(s.vertex, vertices)]
         self.outbounds = {port.number: [] for port in self.plan.ports}
         for (feeder, port), outbounds in self.chains.outbounds.items():
             self.outbounds[feeder].append((port, outbounds))
@@ -271,19 +266,6 @@ class NodePipeline:
         self.barrier.validate()
         for step in self.keyed.values():
             step.validate()
-
-
-def _takes_late(late: Vertex, windowed: Vertex) -> bool:
-    """Return whether the elements of vertex `late` are the late elements of a window operator."""
-    late_operator, operator = late.operator, windowed.operator
-    return (
-        isinstance(late_operator, Windowed)
-        and isinstance(operator, Windowed)
-        and late.inputs == windowed.inputs
-        and (late.key is windowed.key or not late_operator.windows.merges)
-        and late_operator.lateness == operator.lateness
-        and late_operator.windows.parameters() == operator.windows.parameters()
-    )
 
 
 class Snapshotter:

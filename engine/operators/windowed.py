@@ -12,7 +12,7 @@ share their accumulators: `engine.operators.hopping`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, reduce
 from typing import Any, cast
@@ -312,3 +312,24 @@ def _session(elements: _Elements, start: int, end: int) -> tuple[int, int, list[
             members += other_members
             start, end = min(start, other), max(end, other_end)
     return start, end, members
+
+
+def drops_late(vertex: Vertex, vertices: Iterable[Vertex]) -> bool:
+    """Return whether late elements of an operator are dropped: no `late` stream has them.
+
+    `vertices`: all vertices of the flow.
+    """
+    return not any(_takes_late(v, vertex) for v in vertices if v.kind == Late.kind)
+
+
+def _takes_late(late: Vertex, windowed: Vertex) -> bool:
+    """Return whether the elements of vertex `late` are the late elements of a window operator."""
+    late_operator, operator = late.operator, windowed.operator
+    return (
+        isinstance(late_operator, Windowed)
+        and isinstance(operator, Windowed)
+        and late.inputs == windowed.inputs
+        and (late.key is windowed.key or not late_operator.windows.merges)
+        and late_operator.lateness == operator.lateness
+        and late_operator.windows.parameters() == operator.windows.parameters()
+    )

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from shlex import quote
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -158,7 +159,8 @@ class _Fitting(Struct):
                 self.problems.append(f"{option}: the flow has no {new!r}")
             elif new in stateful and new not in {*renamed, *self.choice.drop}:
                 self.problems.append(
-                    f"{option}: the savepoint also has {new!r}: rename that, or --drop-state {new}"
+                    f"{option}: the savepoint also has {new!r}: rename that, or "
+                    f"--drop-state {quote(new)}"
                 )
         if len({*renamed.values()}) < len(self.choice.rename):
             self.problems.append("--rename-state names an operator twice")
@@ -187,14 +189,15 @@ class _Fitting(Struct):
         if target is None:
             self.problems.append(
                 f"{old} is not in the flow, and its state would be lost: --drop-state "
-                f"{old.name} drops it, --rename-state {old.name}=NEW gives it to operator NEW"
+                f"{quote(old.name)} drops it, --rename-state {quote(f'{old.name}=NEW')} gives it "
+                "to operator NEW"
             )
             return
         if has_default_name(old) and not confirmed and not self._has_same_position(old):
             self.problems.append(
                 f"{old} has no name of its own, and the flow has changed before it: "
-                f"--rename-state {old.name}={target.name} gives its state to {target.name!r}, "
-                f"--drop-state {old.name} drops the state"
+                f"--rename-state {quote(f'{old.name}={target.name}')} gives its state to "
+                f"{target.name!r}, --drop-state {quote(old.name)} drops the state"
             )
             return
         types = {state: type_ for type_, state in target.states}
@@ -208,7 +211,8 @@ class _Fitting(Struct):
                 change = f"is a {types[state]} now" if state in types else "no longer exists"
                 self.problems.append(
                     f"{old}: its state {state!r}, a {type_}, {change}: --drop-state "
-                    f"{old.name}.{state} drops its values"
+                    f"{quote(f'{old.name}.{state}')} drops its values, --drop-state "
+                    f"{quote(old.name)} all states of the operator"
                 )
         is_unchanged = name == old.name and len(states) == len(old.states)
         self.restored[name] = RestoredState(old.name, frozenset(states), is_unchanged)

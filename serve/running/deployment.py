@@ -126,7 +126,7 @@ def deploy_locally(
     nodes = options.nodes or 1
     flow.check_nodes(nodes)
     accept = options.accept_changed_code
-    state = open_service(options.state, flow, flow_plan, nodes, accept_changed_code=accept)
+    state = open_service(options.state, flow, flow_plan, options.nodes, accept_changed_code=accept)
     process = ProcessConfig(
         flow=options.flow,
         nodes=nodes,

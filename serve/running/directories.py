@@ -57,25 +57,31 @@ RECOVERY_ADVICE = f"{RESTORE_ADVICE}, or {REMOVE_ADVICE}"
 
 
 def open_service(
-    state: Path, flow: Flow, flow_plan: Plan, nodes: int, *, accept_changed_code: bool
+    state: Path, flow: Flow, flow_plan: Plan, nodes: int | None, *, accept_changed_code: bool
 ) -> ClusterState:
     """Check the state directory of a service, and return the contents of its registry.
 
-    Creates the registry at the first start. Precondition: the caller has locked the directory, and
+    Creates the registry at the first start. `nodes`: the number of nodes that the user demands;
+    None: that of the service, initially one. Precondition: the caller has locked the directory, and
     the processes of earlier sessions have ended. Raises StateMismatch if the directory belongs to
-    another flow, its parts do not belong together, or the code of the flow has changed and
-    `accept_changed_code` is false; Unavailable.
+    another flow, its parts do not belong together, it has another number of nodes, or the code of
+    the flow has changed and `accept_changed_code` is false; Unavailable.
     """
     registry = FileRegistry(state / "registry")
     previous = registry.read()
     inputs = (RECEIVED,) * len(flow.sources)
-    identity = Identity(make_outline(flow), flow_plan.identity(), POLICY, nodes, inputs)
+    identity = Identity(make_outline(flow), flow_plan.identity(), POLICY, nodes or 1, inputs)
     if previous is not None:
         identity = identity.with_initial_nodes(previous.identity_details)
     run = check_identity(
         previous, identity.text, str(state), identity, REMOVE_ADVICE, "give another --state"
     )
     layout = run.layout or tuple(range(identity.nodes))
+    if nodes not in (None, len(layout)):
+        raise StateMismatch(
+            f"the service in {state} has {counted(len(layout), 'node')}, a number that cannot "
+            "change: give this number or no --nodes, or start anew with another --state"
+        )
     known = run if run.version else None
     check_directories(state, str(state / "registry"), known, POLICY, layout, RECOVERY_ADVICE)
     code = code_of(flow)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from itertools import count
 from math import nan
@@ -27,6 +28,7 @@ from driftline import (
 from driftline.connectors.sinks.lmdb import read_items
 from driftline.engine.errors import NotDeterministic, StateMismatch
 from driftline.engine.operators.steps import FAILURES
+from driftline.engine.reference import interpret
 from tests.api.flows import (
     ORDERS,
     as_lines,
@@ -232,7 +234,9 @@ def test_summary_counts_late_elements_without_a_sink() -> None:
     )
     windows.aggregate(count=Count()).sink()
     summary = run(flow, [[5, 30, 6, 7, 31, 8]], [], nodes=2)
-    assert summary.late_elements == 3
+    late: Counter[str] = Counter()
+    list(interpret(flow, [enumerate([5, 30, 6, 7, 31, 8], 1)], late=late))
+    assert summary.late_elements == late.total() == 3
 
 
 def test_iterator_may_reuse_one_record() -> None:
