@@ -18,6 +18,7 @@ from driftline.engine.operators.user_code import line_of
 from driftline.engine.sources.record import validate_record
 from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.texts import describe_exception, reraise_interrupt
+from driftline.engine.wire.codec import is_unicode
 
 T = TypeVar("T")
 
@@ -94,6 +95,12 @@ class CheckedSource:
                 )
             last = time
             if isinstance(record, BadRecord):
+                texts = record.file, record.reason, record.text, record.raw
+                if not all(type(text) is str and is_unicode(text) for text in texts):
+                    raise FlowError(
+                        f"{self._title}: read({start}) yielded a BadRecord of time {time} whose "
+                        "file, reason, text or raw is not a text that UTF-8 can encode"
+                    )
                 yield record
             else:
                 yield validate_record(time, record[1], self.name)
@@ -104,8 +111,8 @@ class CheckedSource:
             match self._source.progress():
                 case (int(), int()) as progress:
                     return progress
-        except Exception:
-            pass
+        except BaseException as error:  # also SystemExit: user code must not end the process
+            reraise_interrupt(error)
         return None
 
     def identity(self) -> str:

@@ -114,6 +114,16 @@ class State:
         """Return the contents of the state, as (slot, value) pairs for `assign`."""
         raise NotImplementedError
 
+    def copy(self) -> object:
+        """Return a plain copy. A copy as a state would log its changes as those of the original."""
+        raise TypeError(f"a {type(self).__name__} cannot be copied: copy its value")
+
+    def __copy__(self) -> object:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> object:
+        return deepcopy(self.copy(), memo)
+
 
 Change = tuple[State, object, object, object]
 """(state, slot, old value, new value). A slot is an index of a list, a key of a map (its exact
@@ -302,8 +312,8 @@ class ListState(State, Generic[V]):
     def __setitem__(self, index: SupportsIndex | slice, value: V) -> None:
         if isinstance(index, slice):
             raise TypeError("a slice of a ListState cannot be set: set its items one by one")
-        position = range(len(self.data))[index]
-        self.undo_log.extend((self, position, self.data[position], value))
+        old, position = self.data[index], range(len(self.data))[index]
+        self.undo_log.extend((self, position, old, value))
         self.data[position] = value
 
     def __len__(self) -> int:
@@ -311,6 +321,10 @@ class ListState(State, Generic[V]):
 
     def __iter__(self) -> Iterator[V]:
         return iter(self.data[:])  # a copy, as the loop may change the list
+
+    def copy(self) -> list[V]:
+        """Return a plain list with the same values."""
+        return list(self)
 
     def is_empty(self) -> bool:
         return not self.data
@@ -498,9 +512,6 @@ class MapState(dict[K, V], State):
     def copy(self) -> dict[K, V]:
         """Return a plain dict with the same items, in the order of the encoded keys."""
         return dict(self.items())
-
-    def __deepcopy__(self, memo: dict[int, object]) -> dict[K, V]:
-        return deepcopy(self.copy(), memo)  # an output must not change with the state
 
     def is_empty(self) -> bool:
         return not self

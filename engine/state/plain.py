@@ -9,6 +9,7 @@ neither the undo log, nor the changelog, nor serialised states.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from functools import partial
 from typing import SupportsIndex
 
@@ -50,7 +51,20 @@ class Undo(list[Callable[[], object]]):
 _NONE = object()
 
 
-class PlainValue:
+class _Plain:
+    """Base of all states: a copy is a plain value."""
+
+    def copy(self) -> object:
+        raise TypeError(f"a {type(self).__name__} cannot be copied: copy its value")
+
+    def __copy__(self) -> object:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> object:
+        return deepcopy(self.copy(), memo)
+
+
+class PlainValue(_Plain):
     """One value, or none."""
 
     __class__ = property(lambda self: ValueState)  # isinstance works as on nodes
@@ -88,7 +102,7 @@ class PlainReducing(PlainValue):
         return new
 
 
-class PlainList:
+class PlainList(_Plain):
     """A list of values."""
 
     __class__ = property(lambda self: ListState)  # isinstance works as on nodes
@@ -141,8 +155,11 @@ class PlainList:
     def __iter__(self) -> Iterator[object]:
         return map(thaw, list(self._values))
 
+    def copy(self) -> list[object]:
+        return list(self)
 
-class PlainMap(dict[object, object]):
+
+class PlainMap(_Plain, dict[object, object]):
     """Map, stored as a dict from packed key to frozen value.
 
     Iteration yields keys in the order of their encoding.
@@ -229,7 +246,8 @@ class PlainMap(dict[object, object]):
 
     def pop(self, key: object, *default: object) -> object:
         if default and key not in self:
-            return default[0]
+            (value,) = default
+            return value
         value = self[key]
         del self[key]
         return value
@@ -240,7 +258,7 @@ class PlainMap(dict[object, object]):
         key = list(self)[-1]
         return key, self.pop(key)
 
-    def setdefault(self, key: object, default: object = None) -> object:
+    def setdefault(self, key: object, default: object, /) -> object:  # type: ignore[override]
         if key not in self:
             self[key] = default
         return self[key]

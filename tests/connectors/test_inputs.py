@@ -177,6 +177,7 @@ class BrokenSource:
         ([(2.0, "a")], r"yielded the time 2\.0 after"),
         ([(2**62, "a")], r"less than 2\*\*62"),
         ([BadRecord(3, "file", "reason", "text"), (3, "b")], "yielded the time 3 after 3"),
+        ([BadRecord(3, "file", "reason", b"text")], "BadRecord of time 3"),  # type: ignore[arg-type]
         ([(1, "a"), KeyError("k")], "the source 'broken' raised KeyError: 'k'"),
         ([SystemExit(0)], "the source 'broken' raised SystemExit"),
     ],

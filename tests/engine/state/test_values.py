@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from copy import deepcopy
+from collections.abc import Callable, Sequence
+from copy import copy, deepcopy
 from enum import IntEnum, StrEnum
 from threading import Thread
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -238,6 +238,22 @@ def test_serialised_states_are_those_of_the_reference_and_can_be_undone(
     for take_back in reversed(undos):
         take_back()
     assert look(states) == look(plain_states) == shown
+
+
+def test_copy_of_a_state_is_a_plain_value() -> None:
+    """A copy that was a state would put its changes into the snapshots of the original."""
+    one_value, one_list = ValueState[object]("value"), ListState[object]("list")
+    declared = one_value, one_list, MapState[object, object]("map")
+    on_nodes: Sequence[Any] = StateTable(declared, []).states("key")
+    by_reference: Sequence[Any] = [plain_state(each, Undo()) for each in declared]
+    for value, items, mapping in (on_nodes, by_reference):
+        items.append([1])
+        mapping["a"] = [1]
+        for copied in copy(items), deepcopy(items), copy(mapping), deepcopy(mapping):
+            assert (type(copied), copied) in ((list, [[1]]), (dict, {"a": [1]}))
+        for how in copy, deepcopy:
+            with pytest.raises(TypeError, match="cannot be copied"):
+                how(value)
 
 
 huge = st.integers(2**62, 2**65) | st.integers(-(2**65), -(2**62)) | st.just("\ud800")
