@@ -259,4 +259,4 @@ def q12(size: str | timedelta = "10s") -> Flow:
 
 
 everything = flow_of(*QUERIES)
-arrivals = q12("20ms")
+arrivals = q12("2ms")

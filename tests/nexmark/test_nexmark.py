@@ -166,4 +166,4 @@ def test_killed_processes_count_bids_in_windows_of_their_arrival(tmp_path: Path)
     ):
         finish(process)
     assert json.loads(report.read_text())["kills"] >= 1
-    check_windows(values(output, "q12"), values(output, "arrivals"), 20_000, tmp_path)
+    check_windows(values(output, "q12"), values(output, "arrivals"), 2_000, tmp_path)
