@@ -225,7 +225,7 @@ class FlowRunner(threading.Thread):
                 names=self._names,
                 module=PROCESS_MODULE,
                 accepts_node=self._is_placed_here,
-                on_death=flow_guide.masters.forget,
+                on_crash=flow_guide.masters.forget,
             )
         )
         self.cluster = cluster

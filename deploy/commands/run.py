@@ -28,7 +28,7 @@ from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.runtime.config import Limits
 from driftline.deploy.runtime.logs import restore_logging
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
-from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
+from driftline.deploy.runtime.supervision.restarts import CRASHES_MAX
 from driftline.engine.errors import FlowError
 from driftline.engine.events import event_fields, log
 from driftline.engine.flow.loading import load_flow
@@ -87,7 +87,7 @@ REFERENCE_OPTIONS = (
 @click.option("--slow-after", default=SLOW_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(0.1),
               help="Seconds that a function may run before a warning names it.")  # fmt: skip
-@click.option("--max-crashes", default=DEATHS_MAX, show_default=True, type=click.IntRange(1),
+@click.option("--max-crashes", default=CRASHES_MAX, show_default=True, type=click.IntRange(1),
               help="Number of crashes of one process, without progress of the run, after which "
               "the run fails. Kills by --kill-every do not count.",
               )  # fmt: skip

@@ -15,7 +15,7 @@ from driftline.deploy.roles.master import STALLED_AFTER_S
 from driftline.deploy.roles.window import WINDOW
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.runtime.sockets.transport import LOCAL, Transport, TransportConfig
-from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX
+from driftline.deploy.runtime.supervision.restarts import CRASHES_MAX
 from driftline.engine.snapshots.savepoint_mapping import EMPTY_STATE, InitialState
 from driftline.engine.sources.record import DEFAULT_SHAPE, Shape
 from driftline.engine.storage.ownership import DirectoryOwner
@@ -37,8 +37,8 @@ class Limits(Struct, frozen=True):
     """If no member works for this many seconds, the oldest work counts as lost."""
     slow_after_s: float = SLOW_AFTER_S
     """Seconds that a turn may take before a warning, for example because of a slow element."""
-    max_crashes: int = DEATHS_MAX
-    """The run ends after this many deaths of one process without progress of the run between
+    max_crashes: int = CRASHES_MAX
+    """The run ends after this many crashes of one process without progress of the run between
     them."""
 
 

@@ -5,7 +5,7 @@ command starts one process, the fork server, and all others are forked from it
 (`supervision.fork_server`). A process runs until the run ends or continues without it, or its
 parent exits. In the first two cases it exits with STOPPED. After logging a Driftline error it exits
 with CANNOT_START; a master may also exit with BROKEN or STEPPED_DOWN. Any other status counts as a
-death, even 0, because a user function may call exit.
+crash, even 0, because a user function may call exit.
 """
 
 from __future__ import annotations

@@ -63,12 +63,12 @@ class LocalCluster(Supervisor):
         names: Sequence[str] | None = None,
         module: str = MODULE,
         accepts_node: Callable[[str], bool] = lambda name: True,
-        on_death: Callable[[str], None] = lambda process: None,
+        on_crash: Callable[[str], None] = lambda process: None,
     ) -> None:
         """`masters`: number of masters; ignored if the configuration names no ZooKeeper: then there
         is one. `names`: the processes to run here; by default the masters and all nodes. `module`:
         the module that they run. `accepts_node`: returns whether a node of a later layout runs
-        here. `on_death`: called with the token of each process that exited without a request."""
+        here. `on_crash`: called with the token of each process that exited without a request."""
         numbered = [f"master-{i}" for i in range(masters)] if config.zookeeper else ["master"]
         self._layout = node_names(config.layout or range(config.nodes))
         """Nodes of the newest known layout."""
@@ -78,7 +78,7 @@ class LocalCluster(Supervisor):
         )
         self.config = config
         self._accepts_node = accepts_node
-        self._on_death = on_death
+        self._on_crash = on_crash
         self._masters = [name for name in self._names if name.startswith("master")]
         self._module = module
         self._fork_server: ForkServer | None = None
@@ -127,7 +127,7 @@ class LocalCluster(Supervisor):
         self._desired_nodes, self._first_new_node = nodes, first
 
     def kill_one(self, rng: random.Random) -> str:
-        """Kill a random process, and return its name. `RestartPolicy` does not count this death."""
+        """Kill a random process, and return its name. `RestartPolicy` does not count this crash."""
         name = rng.choice(sorted(set(self._processes) - set(self._start_at)))
         pid = self.pids[name]
         log.warning(
@@ -214,14 +214,14 @@ class LocalCluster(Supervisor):
         self._children.pop(name).cut()
 
     def _handle_exit(self, name: str, status: int, now: float) -> float | None:
-        self._on_death(self._tokens[name])
+        self._on_crash(self._tokens[name])
         if name in self._killed:
             self._killed.discard(name)
             return now
         if status in (BROKEN, STEPPED_DOWN) and self.config.zookeeper:
             return self._requeue_master(name, status, now)
         try:
-            return self._handle_death(name, status, now)
+            return self._handle_crash(name, status, now)
         except Unavailable as error:
             if name in self._layout or not name.startswith("node-"):
                 raise

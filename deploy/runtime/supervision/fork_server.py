@@ -9,7 +9,7 @@ Command and fork server communicate over a socket pair with message boundaries. 
 configuration of a process, with the child's ends of its pipes attached; the answer is its ``PID``.
 The fork server reports each exit as ``PID STATUS``, and ends when the command closes its end. If
 the fork server dies, the command kills the processes that were forked from it, because no one would
-report their exits; the run recovers as after any other deaths.
+report their exits; the run recovers as after any other crashes.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ class ForkServer:
             except OSError:
                 report = b""
             if not report:
-                self._handle_death()
+                self._handle_crash()
                 return
             pid, *status = map(int, report.split())
             if not status:
@@ -124,7 +124,7 @@ class ForkServer:
             self.link.close()
             self._child.end()
 
-    def _handle_death(self) -> None:
+    def _handle_crash(self) -> None:
         """Kill the processes that were forked from the dead fork server."""
         self.is_dead = True
         self.link.close()

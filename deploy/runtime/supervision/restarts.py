@@ -30,13 +30,13 @@ STEPPED_DOWN = 4
 DIED = 1
 """Exit status of a process after an unexpected exception, which it logs."""
 
-DEATHS_MAX = 5
-"""Default number of deaths of one process, without progress of the run, that ends the run."""
+CRASHES_MAX = 5
+"""Default number of crashes of one process, without progress of the run, that ends the run."""
 
-CAREFUL_DEATHS = 2
-"""Number of deaths after which a restarted process applies records one by one. The cause of a first
-death is usually not a record but a kill, for example, and applying a few hundred records one by one
-takes seconds."""
+CAREFUL_CRASHES = 2
+"""Number of crashes after which a restarted process applies records one by one. The cause of a
+first crash is usually not a record but a kill, for example, and applying a few hundred records one
+by one takes seconds."""
 
 FIRST_PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
 """Pause before the second restart in a row, doubled for each further one; and the longest pause."""
@@ -50,21 +50,21 @@ class RestartPolicy:
     """Restarts of the processes of one run: the first at once, the next after growing pauses.
 
     A record that crashes a process is in flight at that moment. So the run has passed the record
-    once all records in flight at the first death are completed; deaths before that are counted.
-    After `CAREFUL_DEATHS` of them, and before the last restart in any case, the restarted process
+    once all records in flight at the first crash are completed; crashes before that are counted.
+    After `CAREFUL_CRASHES` of them, and before the last restart in any case, the restarted process
     is careful with these records: it processes them one by one, and first writes a note about each.
     """
 
-    def __init__(self, limit: float = DEATHS_MAX, long_life_s: float = LONG_LIFE_S) -> None:
-        """`limit`: number of deaths of a process without progress that ends the run; inf: no
+    def __init__(self, limit: float = CRASHES_MAX, long_life_s: float = LONG_LIFE_S) -> None:
+        """`limit`: number of crashes of a process without progress that ends the run; inf: no
         limit. `long_life_s`: see `LONG_LIFE_S`."""
         self.limit = limit
         self._long_life_s = long_life_s
         self._completed = self._sent = 0
         self._counts: dict[str, int] = {}
-        """Process -> number of counted deaths."""
+        """Process -> number of counted crashes."""
         self._in_flight: dict[str, int] = {}
-        """Process -> the last time that was in flight at its first counted death."""
+        """Process -> the last time that was in flight at its first counted crash."""
         self._started: dict[str, float] = {}
         self._step_downs: dict[str, tuple[int, int]] = {}
         """Master -> number of futile step-downs in a row; `_completed` at its last step-down."""
@@ -83,7 +83,7 @@ class RestartPolicy:
         for name in [name for name, last in self._in_flight.items() if last < self._completed]:
             del self._in_flight[name], self._counts[name]
 
-    def count_deaths(self, name: str) -> int:
+    def count_crashes(self, name: str) -> int:
         """Return how often a process has died since the last progress of the run."""
         return self._counts.get(name, 0)
 
@@ -100,7 +100,7 @@ class RestartPolicy:
         step-down."""
         return self._step_downs.get(name, (0, -1))[0]
 
-    def record_death(self, name: str, now: float) -> float | None:
+    def record_crash(self, name: str, now: float) -> float | None:
         """Return when to restart a dead process; None: it has died too often."""
         if now - self._started.get(name, now) > self._long_life_s:
             self._counts.pop(name, None)
@@ -114,9 +114,9 @@ class RestartPolicy:
 
     def find_suspect_times(self, name: str) -> tuple[int, int]:
         """Return the (first, last) time of the records with which a restarted process is careful:
-        those that were in flight at its first death and are not completed; (-1, -1): none."""
-        last, deaths = self._in_flight.get(name), self.count_deaths(name)
-        if last is None or deaths < min(CAREFUL_DEATHS, self.limit - 1):
+        those that were in flight at its first crash and are not completed; (-1, -1): none."""
+        last, crashes = self._in_flight.get(name), self.count_crashes(name)
+        if last is None or crashes < min(CAREFUL_CRASHES, self.limit - 1):
             return -1, -1
         return self._completed, last
 
@@ -174,7 +174,7 @@ class HangDetector:
     Invariants: a child is killed only after its first sign of life, because its start may take any
     time; and only after a silence of `missing_after_s` plus its patience (`patience_s`). Time in
     which the supervisor itself was suspended does not count: the children may have been, too. The
-    patience doubles with each death without progress, so that work that holds the lock either
+    patience doubles with each crash without progress, so that work that holds the lock either
     completes, or ends the run with an error that names its record, like a crash loop.
     """
 
@@ -195,11 +195,11 @@ class HangDetector:
         return self._last_signs.get(name, ("", 0.0))[0] == process
 
     def find_hung(
-        self, now: float, running: Mapping[str, RunningProcess], deaths: Callable[[str], int]
+        self, now: float, running: Mapping[str, RunningProcess], crashes: Callable[[str], int]
     ) -> list[str]:
         """Return the children to kill now. Log these, and children that have become silent.
 
-        `deaths`: returns the number of a child's deaths without progress.
+        `crashes`: returns the number of a child's crashes without progress.
         """
         interval_s, self._checked_at = now - self._checked_at, now
         if interval_s > GAP_S:
@@ -212,7 +212,7 @@ class HangDetector:
             if not self.has_heard(name, each.token) or silent_s <= self._missing_after_s:
                 self._logged_silent.discard(name)
                 continue
-            patience_s = self.patience_s(deaths(name))
+            patience_s = self.patience_s(crashes(name))
             if name not in self._logged_silent:
                 self._logged_silent.add(name)
                 _log_silence(name, each, silent_s, patience_s)
@@ -227,9 +227,9 @@ class HangDetector:
                 )
         return hung
 
-    def patience_s(self, deaths: int) -> float:
-        """Return how long a noticed silence may continue, in seconds, after this many deaths."""
-        return float(max(SILENCE_TIMEOUT_S, self._missing_after_s) * 2 ** min(deaths, 10))
+    def patience_s(self, crashes: int) -> float:
+        """Return how long a noticed silence may continue, in seconds, after this many crashes."""
+        return float(max(SILENCE_TIMEOUT_S, self._missing_after_s) * 2 ** min(crashes, 10))
 
 
 def _log_silence(name: str, each: RunningProcess, silent_s: float, patience_s: float) -> None:

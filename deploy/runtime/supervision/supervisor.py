@@ -1,10 +1,10 @@
 """The supervisor: starts children, restarts those that die, and kills those that hang.
 
-`RestartPolicy` and `HangDetector` decide; `Supervisor` starts and kills. It notices the death of a
+`RestartPolicy` and `HangDetector` decide; `Supervisor` starts and kills. It notices the crash of a
 child at once (`ChildExitWatcher`). A child that logs why it cannot start, or dies repeatedly
 without progress, ends the supervisor with an error that contains the child's last lines. A child
 that is silent for too long is killed; its successor starts after its exit, as after any other
-death.
+crash.
 """
 
 from __future__ import annotations
@@ -174,7 +174,7 @@ class Supervisor:
 
         Raises Unavailable if the supervisor has to give up.
         """
-        return self._handle_death(name, status, now)
+        return self._handle_crash(name, status, now)
 
     def _details(self, name: str, status: int) -> Iterable[str]:
         """Return further lines for the error about a child that died too often."""
@@ -195,7 +195,7 @@ class Supervisor:
         self._children[name] = self._launch(name, token)
         self.restart_policy.record_start(name, monotonic())
 
-    def _handle_death(self, name: str, status: int, now: float) -> float:
+    def _handle_crash(self, name: str, status: int, now: float) -> float:
         """Return when to restart a dead child.
 
         Raises CannotStart if it has logged why it cannot start, Unavailable if it has died too
@@ -208,7 +208,7 @@ class Supervisor:
         if status == CANNOT_START:
             reason = last_lines or "it printed nothing on stderr"
             raise CannotStart(f"{name} cannot start: {reason}")
-        restart_at = self.restart_policy.record_death(name, now)
+        restart_at = self.restart_policy.record_crash(name, now)
         if restart_at is None:
             lines = [
                 f"{name} has died {self.restart_policy.limit} times in a row without "
@@ -237,6 +237,6 @@ class Supervisor:
             running[name] = RunningProcess(self._tokens[name], each.pid)
             if each.keep_alive.has_new_sign():
                 self._hangs.record_sign(name, self._tokens[name], now)
-        for name in self._hangs.find_hung(now, running, self.restart_policy.count_deaths):
+        for name in self._hangs.find_hung(now, running, self.restart_policy.count_crashes):
             self._processes[name].kill()
             self._hung.add(name)

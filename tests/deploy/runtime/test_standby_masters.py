@@ -82,7 +82,7 @@ class StandbyRun(HostedRun):
         self.watch.address = self.runtime.add(self.watch, config.address("poller"))
         guide.addresses["poller"] = self.watch.address
         died = succession.forget if forgets else lambda name: None
-        self.start(LocalCluster(config, masters=2, on_death=died))
+        self.start(LocalCluster(config, masters=2, on_crash=died))
         self.meanwhile: Callable[[], None] = lambda: None
         """Further work in each turn of the loop."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from driftline.deploy.runtime.supervision.lifeline import READ_BYTES, KeepAlive, keep_alive
 from driftline.deploy.runtime.supervision.restarts import (
-    DEATHS_MAX,
+    CRASHES_MAX,
     LONG_LIFE_S,
     PAUSE_S_MAX,
     SILENCE_TIMEOUT_S,
@@ -23,62 +23,62 @@ from driftline.deploy.runtime.supervision.restarts import (
 
 
 def test_first_restart_is_immediate_and_later_ones_back_off() -> None:
-    deaths = RestartPolicy(limit=5)
-    starts = [deaths.record_death("node-0", now=10.0) for _ in range(5)]
+    crashes = RestartPolicy(limit=5)
+    starts = [crashes.record_crash("node-0", now=10.0) for _ in range(5)]
     assert starts == [10.0, 10.1, 10.2, 10.4, None]
     for_ever = RestartPolicy(inf)
-    assert [for_ever.record_death("view", now=0.0) for _ in range(2000)][-1] == PAUSE_S_MAX
+    assert [for_ever.record_crash("view", now=0.0) for _ in range(2000)][-1] == PAUSE_S_MAX
 
 
 def test_crash_count_resets_once_in_flight_records_are_completed() -> None:
-    deaths = RestartPolicy(limit=3)
-    deaths.record_progress(completed=5, sent=9)
-    assert deaths.record_death("node-0", 1.0) == 1.0
+    crashes = RestartPolicy(limit=3)
+    crashes.record_progress(completed=5, sent=9)
+    assert crashes.record_crash("node-0", 1.0) == 1.0
     for completed in (0, 5, 8, 9):  # a replay; then records before the one that crashes the process
-        deaths.record_progress(completed, sent=20)
-    assert deaths.record_death("node-0", 1.0) == 1.1
-    deaths.record_progress(completed=10, sent=20)
-    assert deaths.record_death("node-0", 1.0) == 1.0
-    assert deaths.record_death("node-0", 1.0) == 1.1
-    assert deaths.record_death("node-0", 1.0) is None
+        crashes.record_progress(completed, sent=20)
+    assert crashes.record_crash("node-0", 1.0) == 1.1
+    crashes.record_progress(completed=10, sent=20)
+    assert crashes.record_crash("node-0", 1.0) == 1.0
+    assert crashes.record_crash("node-0", 1.0) == 1.1
+    assert crashes.record_crash("node-0", 1.0) is None
 
 
 def test_crashes_far_apart_are_not_a_crash_loop() -> None:
-    deaths = RestartPolicy()
-    for day in range(2 * DEATHS_MAX):
+    crashes = RestartPolicy()
+    for day in range(2 * CRASHES_MAX):
         now = day * 2 * LONG_LIFE_S
-        deaths.record_start("node-0", now)
-        assert deaths.record_death("node-0", now + LONG_LIFE_S + 1) is not None
+        crashes.record_start("node-0", now)
+        assert crashes.record_crash("node-0", now + LONG_LIFE_S + 1) is not None
 
 
 def test_process_that_died_twice_handles_in_flight_records_carefully() -> None:
-    deaths, last_chance = RestartPolicy(), RestartPolicy(limit=2)
-    deaths.record_progress(completed=5, sent=9)
-    assert deaths.find_suspect_times("node-0") == (-1, -1)
-    for policy in (deaths, last_chance):
-        policy.record_death("node-0", 1.0)
-    assert deaths.find_suspect_times("node-0") == (-1, -1)
+    crashes, last_chance = RestartPolicy(), RestartPolicy(limit=2)
+    crashes.record_progress(completed=5, sent=9)
+    assert crashes.find_suspect_times("node-0") == (-1, -1)
+    for policy in (crashes, last_chance):
+        policy.record_crash("node-0", 1.0)
+    assert crashes.find_suspect_times("node-0") == (-1, -1)
     assert last_chance.find_suspect_times("node-0") == (0, 0)
-    deaths.record_progress(completed=7, sent=20)
-    deaths.record_death("node-0", 2.0)
-    assert (deaths.find_suspect_times("node-0"), deaths.find_suspect_times("node-1")) == (
+    crashes.record_progress(completed=7, sent=20)
+    crashes.record_crash("node-0", 2.0)
+    assert (crashes.find_suspect_times("node-0"), crashes.find_suspect_times("node-1")) == (
         (7, 9),
         (-1, -1),
     )
-    deaths.record_progress(completed=10, sent=20)
-    assert deaths.find_suspect_times("node-0") == (-1, -1)
+    crashes.record_progress(completed=10, sent=20)
+    assert crashes.find_suspect_times("node-0") == (-1, -1)
 
 
 def test_step_down_without_progress_counts_as_futile() -> None:
-    deaths = RestartPolicy()
-    deaths.record_progress(completed=5, sent=9)
+    crashes = RestartPolicy()
+    crashes.record_progress(completed=5, sent=9)
     counts = []
     for completed in (5, 5, 5, 6, 6):
-        deaths.record_progress(completed, sent=9)
-        deaths.record_step_down("master-0")
-        counts.append(deaths.count_futile_step_downs("master-0"))
+        crashes.record_progress(completed, sent=9)
+        crashes.record_step_down("master-0")
+        counts.append(crashes.count_futile_step_downs("master-0"))
     assert counts == [0, 1, 2, 0, 1]
-    assert deaths.count_futile_step_downs("master-1") == 0
+    assert crashes.count_futile_step_downs("master-1") == 0
 
 
 @pytest.mark.parametrize(
@@ -105,7 +105,7 @@ class SimulatedSupervisor:
     def __init__(self) -> None:
         self.detector = HangDetector(MISSING_S)
         self.running = {"master": RunningProcess("m1", 11), "node-0": RunningProcess("n1", 12)}
-        self.deaths = 0
+        self.crashes = 0
         self.now = 1000.0
         self.killed: list[tuple[str, float]] = []
         """(child, seconds until it was killed)"""
@@ -116,7 +116,7 @@ class SimulatedSupervisor:
             self.now += 0.5
             for name in speaking:
                 self.detector.record_sign(name, self.running[name].token, self.now)
-            due = self.detector.find_hung(self.now, self.running, lambda name: self.deaths)
+            due = self.detector.find_hung(self.now, self.running, lambda name: self.crashes)
             self.killed += [(name, self.now - began) for name in due]
 
 
@@ -154,7 +154,7 @@ def test_time_while_the_machine_was_suspended_does_not_count() -> None:
 
 def test_deaths_without_progress_extend_the_silence_timeout() -> None:
     supervisor = SimulatedSupervisor()
-    supervisor.deaths = 2
+    supervisor.crashes = 2
     supervisor.pass_time(1.0, "master", "node-0")
     supervisor.pass_time(MISSING_S + 4 * SILENCE_TIMEOUT_S, "master")
     assert supervisor.killed == []

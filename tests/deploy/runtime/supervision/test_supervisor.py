@@ -15,7 +15,7 @@ from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child_process import Pipes
 from driftline.deploy.runtime.supervision.cluster import LocalCluster, remove_outdated
-from driftline.deploy.runtime.supervision.restarts import DEATHS_MAX, STOPPED
+from driftline.deploy.runtime.supervision.restarts import CRASHES_MAX, STOPPED
 from driftline.engine.errors import Unavailable
 
 
@@ -57,7 +57,7 @@ def test_restarted_master_receives_its_count_of_futile_step_downs() -> None:
     with ScriptCluster("import sys; sys.exit(4)") as cluster:
         cluster.config = replace(cluster.config, zookeeper="somewhere")
         never = threading.Event()
-        while cluster.restarts_of["master"] <= DEATHS_MAX:
+        while cluster.restarts_of["master"] <= CRASHES_MAX:
             cluster.supervise()
             never.wait(0.02)
         futile_step_downs = [
@@ -69,17 +69,17 @@ def test_restarted_master_receives_its_count_of_futile_step_downs() -> None:
 def test_deliberate_kills_do_not_count_as_a_crash_loop() -> None:
     chance = random.Random(1)
     with ScriptCluster("import time; time.sleep(60)") as cluster:
-        for _ in range(2 * DEATHS_MAX):
+        for _ in range(2 * CRASHES_MAX):
             cluster.kill_one(chance)
             cluster.supervise()
-        assert cluster.kills == cluster.restarts == 2 * DEATHS_MAX
+        assert cluster.kills == cluster.restarts == 2 * CRASHES_MAX
         for process in cluster._processes.values():
             process.kill()
 
 
 def test_crash_loop_ends_the_run(caplog: pytest.LogCaptureFixture) -> None:
     script = "import os, sys; print('so it ends', file=sys.stderr, flush=True); os.abort()"
-    how = rf"died {DEATHS_MAX} times(.|\n)*SIGABRT(.|\n)*so it ends"
+    how = rf"died {CRASHES_MAX} times(.|\n)*SIGABRT(.|\n)*so it ends"
     with ScriptCluster(script) as cluster, pytest.raises(Unavailable, match=how):
         supervise_forever(cluster)
     assert ("master", "so it ends") in [(r.processName, r.getMessage()) for r in caplog.records]
