@@ -16,8 +16,8 @@ the operator also applies the batch again. From then on, it copies its outputs
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import chain, compress, repeat
-from operator import is_, itemgetter
+from itertools import chain, compress
+from operator import itemgetter
 
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.keygroups import EXACT, ExactKey, exact_keys
@@ -35,7 +35,15 @@ from driftline.engine.operators.steps import (
     select_elements,
 )
 from driftline.engine.state.changelog import Changelog
-from driftline.engine.state.managed import ALL, MISSING, MapState, UndoLog, columns_of, undo
+from driftline.engine.state.managed import (
+    ALL,
+    MISSING,
+    MapState,
+    UndoLog,
+    columns_of,
+    keys_of_removals,
+    undo,
+)
 from driftline.engine.state.table import StateTable, are_empty, serialise
 from driftline.engine.state.values import (
     can_stay_unfrozen,
@@ -255,8 +263,7 @@ class Keyed:
         """Add final changes to the changelog. Returns the keys with removals."""
         if self.record:
             return self.changelog.add_changes(changes)
-        states, _, _, new_values = columns_of(changes)
-        return [s.key for s in compress(states, map(is_, new_values, repeat(MISSING)))]
+        return keys_of_removals(changes)
 
     def emit(self, labels: Labels, keys: list[object], results: Values) -> None:
         """Send results to the next step, and failures to the barrier."""

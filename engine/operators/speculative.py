@@ -56,7 +56,7 @@ from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import OutputEncoder
 from driftline.engine.operators.steps import FailureReporter, Signs, Step, Values
-from driftline.engine.state.managed import MISSING, changes_of, undo
+from driftline.engine.state.managed import keys_of_removals, undo
 from driftline.engine.state.values import canonical_argument, thaw_argument, thaw_output
 from driftline.engine.texts import reraise_interrupt
 from driftline.engine.wire.codec import canonical_bytes, is_a
@@ -350,8 +350,7 @@ class Speculative(Keyed):
         assert all(batch.last_time <= self.last_time for batch in self.batches)
 
     def keys_with_removals(self) -> Iterable[object]:
-        changes = chain.from_iterable(changes_of(batch.undo_log) for batch in self.batches)
-        return (state.key for state, _, _, new in changes if new is MISSING)
+        return chain.from_iterable(keys_of_removals(batch.undo_log) for batch in self.batches)
 
 
 _Entry = tuple[Label, object, bool, object]

@@ -81,7 +81,26 @@ def ttl_of(state: State) -> int | None:
     return state.name.ttl if isinstance(state.name, ExpiringName) else None
 
 
-class State:
+class PlainCopies:
+    """Base of states, here and in the reference interpreter, whose copies are plain values.
+
+    If a copy was a state, its changes would be logged as changes of the original.
+    """
+
+    __slots__ = ()
+
+    def copy(self) -> object:
+        """Return a plain copy. Raises TypeError if the type has none."""
+        raise TypeError(f"a {type(self).__name__} cannot be copied: copy its value")
+
+    def __copy__(self) -> object:
+        return self.copy()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> object:
+        return deepcopy(self.copy(), memo)
+
+
+class State(PlainCopies):
     """Base of all state types. A declared state is the template for the states of keys."""
 
     __slots__ = ()
@@ -114,16 +133,6 @@ class State:
         """Return the contents of the state, as (slot, value) pairs for `assign`."""
         raise NotImplementedError
 
-    def copy(self) -> object:
-        """Return a plain copy. A copy as a state would log its changes as those of the original."""
-        raise TypeError(f"a {type(self).__name__} cannot be copied: copy its value")
-
-    def __copy__(self) -> object:
-        return self.copy()
-
-    def __deepcopy__(self, memo: dict[int, object]) -> object:
-        return deepcopy(self.copy(), memo)
-
 
 Change = tuple[State, object, object, object]
 """(state, slot, old value, new value). A slot is an index of a list, a key of a map (its exact
@@ -132,7 +141,7 @@ form, see `exact_key`), None for a single value, or ALL."""
 UndoLog = list[object]
 """Changes, oldest first, in a flat list: the items of the first change, then those of the second.
 
-A list of tuples would cost the hot path an allocation for each change, and a collection sooner.
+A list of tuples would cost the hot path an allocation for each change.
 """
 
 CHANGE_ITEMS = 4
@@ -535,6 +544,11 @@ _dict_get = dict.get
 _dict_get_item = dict.__getitem__
 _dict_set = dict.__setitem__
 _dict_setdefault = dict.setdefault
+
+
+def keys_of_removals(undo_log: UndoLog) -> list[object]:
+    """Return the key of each change that removes a value."""
+    return [state.key for state, _, _, new in changes_of(undo_log) if new is MISSING]
 
 
 def undo(undo_log: UndoLog) -> None:

@@ -1,15 +1,14 @@
 """States of the reference interpreter, as simple as possible.
 
 These classes behave like the states of `engine.state.managed`. The two implementations share only
-the form of stored values (`engine.state.values`), so that tests can compare them. Each state is a
-dict, a list or a single value, and adds a function to `Undo` for each change. The classes use
-neither the undo log, nor the changelog, nor serialised states.
+the form of stored values (`engine.state.values`) and `PlainCopies`, so that tests can compare them.
+Each state is a dict, a list or a single value, and adds a function to `Undo` for each change. The
+classes use neither the undo log, nor the changelog, nor serialised states.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import deepcopy
 from functools import partial
 from typing import SupportsIndex
 
@@ -18,6 +17,7 @@ from driftline.engine.keygroups import exact_key, pack_key
 from driftline.engine.state.managed import (
     ListState,
     MapState,
+    PlainCopies,
     ReducingState,
     State,
     ValueState,
@@ -51,20 +51,7 @@ class Undo(list[Callable[[], object]]):
 _NONE = object()
 
 
-class _Plain:
-    """Base of all states: a copy is a plain value."""
-
-    def copy(self) -> object:
-        raise TypeError(f"a {type(self).__name__} cannot be copied: copy its value")
-
-    def __copy__(self) -> object:
-        return self.copy()
-
-    def __deepcopy__(self, memo: dict[int, object]) -> object:
-        return deepcopy(self.copy(), memo)
-
-
-class PlainValue(_Plain):
+class PlainValue(PlainCopies):
     """One value, or none."""
 
     __class__ = property(lambda self: ValueState)  # isinstance works as on nodes
@@ -102,7 +89,7 @@ class PlainReducing(PlainValue):
         return new
 
 
-class PlainList(_Plain):
+class PlainList(PlainCopies):
     """A list of values."""
 
     __class__ = property(lambda self: ListState)  # isinstance works as on nodes
@@ -159,7 +146,7 @@ class PlainList(_Plain):
         return list(self)
 
 
-class PlainMap(_Plain, dict[object, object]):
+class PlainMap(PlainCopies, dict[object, object]):
     """Map, stored as a dict from packed key to frozen value.
 
     Iteration yields keys in the order of their encoding.
