@@ -6,6 +6,7 @@ import click
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
+from driftline.engine.flow.outline import has_default_name
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.ui.options import flow_argument
@@ -33,8 +34,7 @@ def as_text(flow: Flow) -> str:
         port = ports.get(vertex.number)
         if port is not None:
             lines.append(f"  stage {port.stage}" + (", shuffled by key" if port.feeders else ""))
-        is_unnamed = vertex.name.startswith(f"{vertex.kind}-")
-        kind = "" if is_unnamed else f"{vertex.kind} "
+        kind = "" if has_default_name(vertex) else f"{vertex.kind} "
         lines.append(f"    {kind}{vertex.name}{_details(flow, vertex)}")
     return "\n".join(lines)
 

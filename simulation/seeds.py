@@ -82,8 +82,9 @@ def show(report: SeedReport, took_s: float) -> None:
     table = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
     table.add_column(justify="right", style="bold")
     table.add_column()
-    events = {name: n for name, n in sorted(report.counted.items()) if name not in report.faults}
-    for title, counts in ("injected faults", report.faults), ("other events", events):
+    faults = report.faults
+    events = {name: n for name, n in sorted(report.counted.items()) if name not in faults}
+    for title, counts in ("injected faults", faults), ("other events", events):
         table.add_row("", f"[bold]{title}")
         for name, count in counts.items():
             table.add_row(f"{count:,}", name)

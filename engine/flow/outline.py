@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import Struct
 
 from driftline.engine.flow.flow import Flow
+from driftline.engine.operators.operator import Vertex
 
 
 class OperatorOutline(Struct, frozen=True, array_like=True):
@@ -83,7 +84,7 @@ def _differences(before: OperatorOutline, after: OperatorOutline) -> list[str]:
     return texts
 
 
-def has_default_name(operator: OperatorOutline) -> bool:
+def has_default_name(operator: OperatorOutline | Vertex) -> bool:
     """Return whether an operator has a default name: its kind and a number.
 
     The number changes if operators are added or removed before this one.

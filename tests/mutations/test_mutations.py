@@ -232,7 +232,7 @@ def find_seed(
     focus: Focus,
     *,
     standby: bool = False,
-    holed: bool = False,
+    with_partitions: bool = False,
     rescales: bool = False,
 ) -> tuple[int, str]:
     """Find a seed that fails only with the mutation; return the seed and the problem."""
@@ -241,7 +241,7 @@ def find_seed(
         what = with_faults(draw_scenario(seed, name=policy), focus)
         if standby:
             what = replace(what, standby=True, hangs=(), partitions=())
-        if holed:
+        if with_partitions:
             lost = draw_partitions(Random(seed), MASTER_HOSTS, what.nodes, what.faults.until_s)
             what = replace(what, standby=True, hangs=(), partitions=lost)
         if rescales:
@@ -274,7 +274,7 @@ def test_simulation_finds_masters_without_a_fence(mutation: Mutation, focus: Foc
     "mutation", ONE_WAY_PARTITIONS, ids=[case.__name__ for case in ONE_WAY_PARTITIONS]
 )
 def test_simulation_finds_masters_that_do_not_step_down(mutation: Mutation) -> None:
-    seed, problem = find_seed(mutation, EXACTLY, {}, holed=True)
+    seed, problem = find_seed(mutation, EXACTLY, {}, with_partitions=True)
     assert seed, f"not found within {SEEDS_MAX} seeds"
     assert "makes no progress" in problem
     print(f"{mutation.__name__}: found by seed {seed}: {problem}")
