@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Iterator
@@ -106,9 +107,13 @@ def test_silent_client_is_disconnected_and_does_not_delay_scrapes() -> None:
         assert [receive_all(connection) for connection in slow] == [b""] * 20
 
 
-def test_port_in_use_is_reported(server: MetricsServer) -> None:
-    port = server.socket.getsockname()[1]
-    with pytest.raises(Unavailable, match=f"127.0.0.1:{port}: Address already in use"):
+def test_port_in_use_is_reported() -> None:
+    port = 20_002 + os.getpid() % 4000 * 3  # other tests get ports from 32768 on, from the kernel
+    in_use = f"127.0.0.1:{port}: Address already in use"
+    with (
+        socket.create_server(("127.0.0.1", port)),
+        pytest.raises(Unavailable, match=in_use),
+    ):
         check_ports(f"127.0.0.1:{port - 2}", 3)
 
 
