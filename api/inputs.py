@@ -31,7 +31,7 @@ from driftline.engine.events import FailureLog
 from driftline.engine.flow.flow import Flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.sources import BadRecord, QueueSource, RetainedSource, Source
-from driftline.engine.sources.record import DEFAULT_SHAPE, validate_payload, validate_record
+from driftline.engine.sources.record import DEFAULT_FORMAT, validate_payload, validate_record
 from driftline.engine.texts import counted
 from driftline.engine.wire.codec import pack
 
@@ -137,6 +137,10 @@ def _source(name: str, value: Input) -> Source | RetainedSource | LiveSource:
     """
     if value == "":
         raise FlowError(f"source {name!r}: the input is an empty text: give the path of a file")
+    if isinstance(value, type):
+        raise FlowError(
+            f"source {name!r}: {value.__name__} is a class; give an object: {value.__name__}(...)"
+        )
     if isinstance(value, str) and value.startswith(PRODUCERS):
         raise FlowError(
             f"source {name!r}: {value} is an address; only the command `driftline run` receives "
@@ -169,7 +173,7 @@ def _source(name: str, value: Input) -> Source | RetainedSource | LiveSource:
 
 def _file(name: str, path: str | Path) -> Source:
     try:
-        return open_files([str(path)], DEFAULT_SHAPE, "run(...)")
+        return open_files([str(path)], DEFAULT_FORMAT, "run(...)")
     except DriftlineError as error:
         if isinstance(path, Path) or Path(path).exists():
             raise

@@ -14,7 +14,7 @@ from driftline.bench.systems.cases import CHOICES, MICRO_BATCH
 from driftline.connectors.files.generated import words_of_text
 from driftline.engine.errors import InputError
 from driftline.engine.policy import POLICIES
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 from driftline.engine.ui.options import check_writable, reading_options
 from driftline.pipeline.session import check_spark
 
@@ -26,17 +26,17 @@ R = TypeVar("R")
 
 
 class Corpus(Struct, frozen=True):
-    """A file of documents (None: the sample), and the shape of its records."""
+    """A file of documents (None: the sample), and the format of its records."""
 
     path: Path | None
-    shape: Shape
+    record_format: RecordFormat
 
     def load(self, count: int) -> Documents:
         """Return the first `count` documents. Raises UsageError if they contain no word."""
         from driftline.bench.measuring.corpus import load_documents
 
         try:
-            documents = load_documents(count, self.path, self.shape)
+            documents = load_documents(count, self.path, self.record_format)
         except InputError as error:
             raise click.UsageError(f"the documents of {self.path} hold no word: {error}") from None
         if not any(words_of_text(text) for _, text in documents):
@@ -56,8 +56,8 @@ def corpus_options(command: Callable[..., R]) -> Callable[..., R]:
     )
     @reading_options(in_sections=True)
     @wraps(command)
-    def with_corpus(path: Path | None, shape: Shape, **arguments: object) -> R:
-        return command(corpus=Corpus(path, shape), **arguments)
+    def with_corpus(path: Path | None, record_format: RecordFormat, **arguments: object) -> R:
+        return command(corpus=Corpus(path, record_format), **arguments)
 
     return with_corpus
 

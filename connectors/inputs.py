@@ -2,7 +2,8 @@
 
 An input is a file, a pattern of files (`logs/*.jsonl`), a directory, N generated documents
 (`zipf:N`), an address to which producers send records (`tcp://...`, `ipc://...`), standard input
-(`-`), or the address of a connector (`python:shop.py:orders`, see `connectors.registry`).
+(`-` or `-.jsonl` for JSON lines, `-.txt` for text), or the address of a connector
+(`python:shop.py:orders`, see `connectors.registry`).
 
 A prefix `name=` assigns the input to the source of that name. If the flow has no source `lines`,
 `lines=1.txt` is a file name. If it has one, the user gives this file as `./lines=1.txt`.
@@ -31,7 +32,7 @@ from driftline.connectors.registry import scheme_of
 from driftline.engine.errors import FlowError, Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources.record import DEFAULT_SHAPE, UTF_8, Shape
+from driftline.engine.sources.record import DEFAULT_FORMAT, UTF_8, RecordFormat
 from driftline.engine.sources.source import Source
 
 STANDARD_INPUT = "-"
@@ -49,7 +50,7 @@ NAMES_SHOWN = 10
 class PipedInput(Struct, frozen=True):
     """Standard input as an input: JSON lines, or lines of text."""
 
-    shape: Shape
+    record_format: RecordFormat
     is_text: bool = False
     name: str = "standard input"
 
@@ -58,7 +59,9 @@ Input = Source | LiveSource | PipedInput | str
 """A source that can be read again; a live source; standard input; or an address for producers."""
 
 
-def open_inputs(flow: Flow, arguments: Sequence[str], shape: Shape = DEFAULT_SHAPE) -> list[Input]:
+def open_inputs(
+    flow: Flow, arguments: Sequence[str], record_format: RecordFormat = DEFAULT_FORMAT
+) -> list[Input]:
     """Return the input of each source of a flow, in the order of the sources.
 
     `arguments`: inputs as the user names them, either all with a prefix `name=` or all without.
@@ -66,57 +69,61 @@ def open_inputs(flow: Flow, arguments: Sequence[str], shape: Shape = DEFAULT_SHA
     source. Raises FlowError if the inputs do not fit the flow, Unavailable if a file is missing,
     InputError if an XML file is empty, and the errors of a connector.
     """
-    inputs = [_open(texts, shape) for texts in inputs_by_source(flow, arguments)]
+    inputs = [_open(texts, record_format) for texts in inputs_by_source(flow, arguments)]
     if sum(isinstance(each, PipedInput) for each in inputs) > 1:
         raise FlowError(f"standard input ({STANDARD_INPUT}) can be the input of one source only")
     return inputs
 
 
-def open_one_input(flow: Flow, arguments: Sequence[str], number: int, shape: Shape) -> Input:
+def open_one_input(
+    flow: Flow, arguments: Sequence[str], number: int, record_format: RecordFormat
+) -> Input:
     """Return the input of source `number`; the files of other sources may be on other machines.
 
     Raises the errors of `open_inputs`.
     """
-    return _open(inputs_by_source(flow, arguments)[number], shape)
+    return _open(inputs_by_source(flow, arguments)[number], record_format)
 
 
 def open_rereadable_inputs(
-    flow: Flow, arguments: Sequence[str], shape: Shape, reader: str
+    flow: Flow, arguments: Sequence[str], record_format: RecordFormat, reader: str
 ) -> list[Source]:
     """Return the inputs as `open_inputs` does, for a reader that needs records it can read again.
 
     `reader`: the reader's name, for errors. Raises the errors of `open_inputs`, and Unavailable for
     an input whose records cannot be read again.
     """
-    return [_require_rereadable(each, reader) for each in open_inputs(flow, arguments, shape)]
+    return [
+        _require_rereadable(each, reader) for each in open_inputs(flow, arguments, record_format)
+    ]
 
 
-def open_files(arguments: Sequence[str], shape: Shape, reader: str) -> Source:
+def open_files(arguments: Sequence[str], record_format: RecordFormat, reader: str) -> Source:
     """Open files, patterns and directories as one source.
 
     Raises the errors of `open_rereadable_inputs`.
     """
-    return _require_rereadable(_open(arguments, shape), reader)
+    return _require_rereadable(_open(arguments, record_format), reader)
 
 
-def open_shaped(path: str | Path, shape: Shape) -> Source:
+def open_with_format(path: str | Path, record_format: RecordFormat) -> Source:
     """Open one file. Raises the errors of `open_source`."""
     return open_source(
         path,
-        id_field=shape.id_field,
-        text_field=shape.text_field,
-        sections=shape.sections,
-        encoding=shape.encoding,
-        delimiter=shape.delimiter,
+        id_field=record_format.id_field,
+        text_field=record_format.text_field,
+        sections=record_format.sections,
+        encoding=record_format.encoding,
+        delimiter=record_format.delimiter,
     )
 
 
-def is_live(argument: str) -> bool:
-    """Return whether an input, given as `NAME=INPUT`, is an address with a scheme, not a file."""
+def names_address(argument: str) -> bool:
+    """Return whether the input in `NAME=INPUT` has a scheme; files and standard input have none."""
     return bool(scheme_of(argument.partition("=")[2]))
 
 
-def is_logged(flow_input: object) -> bool:
+def needs_input_log(flow_input: object) -> bool:
     """Return whether an input needs an input log, because its records cannot be read again."""
     return isinstance(flow_input, LiveSource | PipedInput | str)
 
@@ -128,7 +135,8 @@ def _require_rereadable(flow_input: Input, reader: str) -> Source:
             f"{reader} cannot use {name}, whose records cannot be read again. `driftline run` "
             "stores received records in its state directory, in the folders input-0, input-1, ..., "
             "which can be inputs; but it removes the records once two snapshots contain them. To "
-            "keep all records, store them in a sink of the flow, or at their origin"
+            "keep all records, write them to a sink of the flow, or keep a copy in the system that "
+            "sends them"
         )
     return flow_input
 
@@ -163,15 +171,15 @@ def inputs_by_source(flow: Flow, arguments: Sequence[str]) -> list[list[str]]:
     return [[text] for text in unnamed]
 
 
-def _open(arguments: Sequence[str], shape: Shape) -> Input:
+def _open(arguments: Sequence[str], record_format: RecordFormat) -> Input:
     """Open the input of a source from all texts given for it."""
     if len(arguments) == 1 and _is_stream(arguments[0]):
         address = arguments[0]
         if address.startswith(PRODUCERS):
             return address
-        return open_address(address) if scheme_of(address) else _open_pipe(address, shape)
+        return open_address(address) if scheme_of(address) else _open_pipe(address, record_format)
     paths = _paths(arguments)
-    sources = [open_shaped(path, shape) for path in paths]
+    sources = [open_with_format(path, record_format) for path in paths]
     if len(sources) == 1:
         return sources[0]
     files = [source for source in sources if isinstance(source, FileSource)]
@@ -191,15 +199,15 @@ def _not_a_file(text: str) -> Unavailable:
     )
 
 
-def _open_pipe(text: str, shape: Shape) -> PipedInput:
+def _open_pipe(text: str, record_format: RecordFormat) -> PipedInput:
     if text not in ("-", "-.jsonl", "-.ndjson", "-.txt"):
         raise Unavailable(f"{text}: standard input is JSON lines (-, -.jsonl) or text (-.txt)")
-    if shape.encoding != UTF_8:
+    if record_format.encoding != UTF_8:
         raise Unavailable(
-            f"{text}: --encoding {shape.encoding} is for files; convert standard input to UTF-8, "
-            "for example with iconv"
+            f"{text}: --encoding {record_format.encoding} is for files; convert standard input to "
+            "UTF-8, for example with iconv"
         )
-    return PipedInput(shape, is_text=text == "-.txt")
+    return PipedInput(record_format, is_text=text == "-.txt")
 
 
 def _paths(arguments: Sequence[str]) -> list[str]:

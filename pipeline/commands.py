@@ -17,7 +17,7 @@ from driftline.engine.errors import DriftlineError
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.labels import INFINITY
 from driftline.engine.snapshots.savepoint import open_savepoint
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 from driftline.engine.texts import print_error
 from driftline.engine.ui.consoles import print_report, wide_console
 from driftline.engine.ui.options import (
@@ -135,7 +135,7 @@ def run(
     save: Path | None,
     partitions: int,
     dead_letters: bool,
-    shape: Shape,
+    record_format: RecordFormat,
     json_file: Path | None,
 ) -> None:
     """Run FLOW over files as a Spark batch job.
@@ -144,7 +144,7 @@ def run(
     `driftline run --from-snapshot` resumes from it.
     """
     loaded_flow = load_flow(flow)
-    sources = open_rereadable_inputs(loaded_flow, inputs, shape, "Spark")
+    sources = open_rereadable_inputs(loaded_flow, inputs, record_format, "Spark")
     start_savepoint = open_savepoint(start) if start is not None else None
     with sessions.start(f"run {loaded_flow.name}", mostly_python=True) as session:
         from driftline.pipeline.runner import run as run_on_spark
@@ -201,7 +201,7 @@ def audit(
     until: int | None,
     partitions: int,
     dead_letters: bool,
-    shape: Shape,
+    record_format: RecordFormat,
     json_file: Path | None,
 ) -> None:
     """Recompute the outputs of FLOW, and compare the delivered outputs with them.
@@ -211,7 +211,7 @@ def audit(
     """
     try:
         loaded_flow = load_flow(flow)
-        sources = open_rereadable_inputs(loaded_flow, inputs, shape, "Spark")
+        sources = open_rereadable_inputs(loaded_flow, inputs, record_format, "Spark")
         start_savepoint = open_savepoint(start) if start is not None else None
         shares_of(outputs, loaded_flow, 1)  # raises for missing outputs before Spark starts
         end_savepoint = open_savepoint(end) if end is not None else None
@@ -261,7 +261,7 @@ def corpus(
     name: str,
     output: Path,
     form: str,
-    shape: Shape,
+    record_format: RecordFormat,
     json_file: Path | None,
 ) -> None:
     """Convert a dump to a corpus of documents.
@@ -269,7 +269,7 @@ def corpus(
     A document is {id, title, text}, as Parquet or JSON lines. Pages that cannot be read go to
     DIR/dead-letters. With --format jsonl, `driftline run` can read DIR/documents-*.jsonl.
     """
-    source = open_files([name], shape, "Spark")
+    source = open_files([name], record_format, "Spark")
     with sessions.start("corpus") as session:
         from driftline.pipeline.corpus import make_corpus
 

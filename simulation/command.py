@@ -13,11 +13,11 @@ from rich.console import Console
 
 from driftline.engine.errors import FlowError, InputError, Unavailable, advice_for
 from driftline.engine.policy import POLICIES
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 from driftline.engine.texts import print_note
 from driftline.engine.ui.consoles import bars
 from driftline.engine.ui.options import (
-    SHAPE,
+    FORMAT_OPTIONS,
     json_option,
     on_error_option,
     reading_options,
@@ -64,7 +64,7 @@ def simulate(
     flow: str | None,
     inputs: tuple[str, ...],
     dead_letters: bool,
-    shape: Shape,
+    record_format: RecordFormat,
     all_flows: bool,
     seeds: int,
     first: int,
@@ -87,10 +87,10 @@ def simulate(
     if trace and seed is None:
         raise click.UsageError("--trace needs --seed: only one seed can be traced")
     if not inputs:
-        refuse_options(["--on-error", *SHAPE], "without --input: records are generated")
+        refuse_options(["--on-error", *FORMAT_OPTIONS], "without --input: records are generated")
     if seed is not None:
         refuse_options(["--seeds", "--first"], "with --seed, which runs one seed")
-    files = InputFiles(inputs, shape, dead_letters) if inputs else None
+    files = InputFiles(inputs, record_format, dead_letters) if inputs else None
     began = monotonic()
     try:
         first_scenario = draw_scenario(first if seed is None else seed, flow, policy, files)

@@ -11,19 +11,19 @@ from pathlib import Path
 
 from driftline.connectors.files import find_sample
 from driftline.connectors.files.generated import document_text, words_of_text
-from driftline.connectors.inputs import open_shaped
+from driftline.connectors.inputs import open_with_format
 from driftline.engine.errors import InputError
 from driftline.engine.sources import BadRecord
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 
 Documents = Sequence[tuple[str, str]]
 """(id, text) of each document; ids are unique."""
 
-SECTIONS_SHAPE = Shape(sections=True)
+SECTIONS = RecordFormat(sections=True)
 
 
 def load_documents(
-    count: int, path: Path | None = None, shape: Shape = SECTIONS_SHAPE
+    count: int, path: Path | None = None, record_format: RecordFormat = SECTIONS
 ) -> Documents:
     """Return `count` documents of a file, or of the sample if `path` is None.
 
@@ -31,7 +31,7 @@ def load_documents(
     new ids: `12#0`, `12#0~2`, `12#0~3`. Raises InputError if the file has no document.
     """
     path = path or find_sample()
-    distinct = list(islice(_readable(open_shaped(path, shape).read(1)), count))
+    distinct = list(islice(_readable(open_with_format(path, record_format).read(1)), count))
     if count and not distinct:
         raise InputError(path.name, 1, "no record of the file is a document with a text")
     return list(islice(_repeat(distinct), count))

@@ -35,7 +35,7 @@ from driftline.connectors.files.generated import ZipfSource
 from driftline.connectors.logs.inputlog import LoggedSource, is_log
 from driftline.engine.errors import BAD_FILE_HINT, BREAKS_OFF, InputError, Unavailable
 from driftline.engine.events import event_fields, log
-from driftline.engine.sources.record import COMMA, UTF_8, Malformed, Row, Shape
+from driftline.engine.sources.record import COMMA, UTF_8, Malformed, RecordFormat, Row
 from driftline.engine.sources.source import BadRecord, Source
 
 GENERATED = "zipf:"
@@ -50,7 +50,9 @@ class Format(Protocol):
 
     __name__: str
 
-    def __call__(self, buffers: Iterable[bytes], shape: Shape = ..., /) -> Iterator[Row]: ...
+    def __call__(
+        self, buffers: Iterable[bytes], record_format: RecordFormat = ..., /
+    ) -> Iterator[Row]: ...
 
 
 _FORMATS: dict[str, Format] = {
@@ -94,7 +96,7 @@ def open_source(
         InputError: If the file is empty, and its name says that it is XML.
         ValueError: If there is no such encoding, or the delimiter is not one character.
     """
-    shape = Shape(id_field, text_field, sections, encoding, delimiter)
+    record_format = RecordFormat(id_field, text_field, sections, encoding, delimiter)
     if isinstance(path, str) and path.startswith(GENERATED):
         return _generated(path)
     path = Path(path)
@@ -116,11 +118,11 @@ def open_source(
     if rows is page_rows and not path.stat().st_size:
         raise InputError(path.name, 1, "the file is empty; expected XML")
     if rows is not page_rows:
-        if shape.encoding == UTF_8:
-            shape = replace(shape, encoding=detect_encoding(beginning))
-        if warning := why_doubtful(beginning, shape, is_csv=rows is csv_rows):
+        if record_format.encoding == UTF_8:
+            record_format = replace(record_format, encoding=detect_encoding(beginning))
+        if warning := why_doubtful(beginning, record_format, is_csv=rows is csv_rows):
             log.warning("%s: %s", path, warning, extra=event_fields("input-format", name=path.name))
-    return FileSource(path, rows, shape)
+    return FileSource(path, rows, record_format)
 
 
 def _generated(name: str) -> Source:
@@ -156,11 +158,11 @@ def _format(path: Path, beginning: bytes) -> Format:
 class FileSource:
     """The records of one file."""
 
-    def __init__(self, path: Path, rows: Format, shape: Shape) -> None:
+    def __init__(self, path: Path, rows: Format, record_format: RecordFormat) -> None:
         self.name = _name_of(path)
         self.path = path
         self.parse_rows = rows
-        self.shape = shape
+        self.record_format = record_format
         self.skipped_after_break = "nothing after that is read"
         """Part of the error text if this file breaks off: which records are not read."""
         self._buffers = Buffers(path)  # of the latest `read`, for `progress`
@@ -182,8 +184,8 @@ class FileSource:
         self._incomplete_line = b""
         current_time = time
         try:
-            for parsed_row in self.parse_rows(self._buffers, self.shape):
-                for document in self.shape.documents(row, parsed_row):
+            for parsed_row in self.parse_rows(self._buffers, self.record_format):
+                for document in self.record_format.documents(row, parsed_row):
                     if current_time >= start:
                         if isinstance(document, Malformed):
                             yield self._bad(document, current_time, time)
@@ -195,8 +197,10 @@ class FileSource:
             if current_time >= start:
                 yield self.make_break_record(broken, current_time, time)
             return None
-        is_utf_8 = self.shape.encoding == UTF_8
-        has_lines = is_utf_8 and self.parse_rows is not page_rows and not self.shape.sections
+        is_utf_8 = self.record_format.encoding == UTF_8
+        has_lines = (
+            is_utf_8 and self.parse_rows is not page_rows and not self.record_format.sections
+        )
         if current_time > time and has_lines:
             self._incomplete_line = self._buffers.incomplete_line()
         return row, current_time
@@ -248,13 +252,13 @@ class FileSource:
         return self._buffers.processed_bytes, self.path.stat().st_size
 
     def identity(self) -> str:
-        """Return a text that identifies the input by its name, format and shape.
+        """Return a text that identifies the input by its name, file format and record format.
 
         The text omits directory and compression. It also omits the content, since a file may grow:
         `engine.sources.fingerprint` checks the records that a run has used.
         """
         kind = self.parse_rows.__name__.removesuffix("_rows")
-        return f"{_name_of(_without_compression(self.path))} ({kind}{self.shape.as_text()})"
+        return f"{_name_of(_without_compression(self.path))} ({kind}{self.record_format.as_text()})"
 
 
 class SeveralFiles:

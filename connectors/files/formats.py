@@ -33,7 +33,14 @@ from typing import Literal
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
 from driftline.connectors.files.buffers import Broken
-from driftline.engine.sources.record import DEFAULT_SHAPE, TEXT_CHARS, UTF_8, Malformed, Row, Shape
+from driftline.engine.sources.record import (
+    DEFAULT_FORMAT,
+    TEXT_CHARS,
+    UTF_8,
+    Malformed,
+    RecordFormat,
+    Row,
+)
 from driftline.engine.wire.codec import RECORD_BYTES_MAX
 
 MAX_LINE_BYTES = 4 * RECORD_BYTES_MAX
@@ -59,19 +66,19 @@ def detect_encoding(beginning: bytes) -> str:
     return next(names, UTF_8)
 
 
-def why_doubtful(beginning: bytes, shape: Shape, *, is_csv: bool) -> str:
-    """Return why the shape is probably wrong for a file that begins like this; "" if it fits."""
+def why_doubtful(beginning: bytes, record_format: RecordFormat, *, is_csv: bool) -> str:
+    """Return why the format is probably wrong for a file that begins like this; "" if it fits."""
     even, odd = beginning[::2].count(0), beginning[1::2].count(0)
     is_one_sided = 8 * min(even, odd) < max(even, odd) > len(beginning) // 32
-    if shape.encoding == UTF_8 and is_one_sided:
+    if record_format.encoding == UTF_8 and is_one_sided:
         name = "utf-16-le" if odd > even else "utf-16-be"
         return (
             "the file is read as UTF-8, but has NUL bytes where UTF-16 has them; if it is UTF-16, "
             f"give --encoding {name} (in Python encoding={name!r})"
         )
-    header = beginning.decode(shape.encoding, "replace").partition("\n")[0]
+    header = beginning.decode(record_format.encoding, "replace").partition("\n")[0]
     delimiters = [mark for mark in ",;|\t" if mark in header]
-    if is_csv and delimiters and shape.delimiter not in header:
+    if is_csv and delimiters and record_format.delimiter not in header:
         return (
             f"its header is one column that contains {delimiters[0]!r}; if that separates columns, "
             f"give --delimiter {delimiters[0]!r} (in Python delimiter={delimiters[0]!r})"
@@ -79,17 +86,21 @@ def why_doubtful(beginning: bytes, shape: Shape, *, is_csv: bool) -> str:
     return ""
 
 
-def json_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
+def json_rows(
+    buffers: Iterable[bytes], record_format: RecordFormat = DEFAULT_FORMAT
+) -> Iterator[Row]:
     """Yield the JSON object of each line that is not blank."""
-    encoding = shape.encoding
+    encoding = record_format.encoding
     for line in lines(buffers, encoding):
         if line.strip():
             yield _object(line, encoding)
 
 
-def text_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
+def text_rows(
+    buffers: Iterable[bytes], record_format: RecordFormat = DEFAULT_FORMAT
+) -> Iterator[Row]:
     """Yield {"text": line} for each line that is not blank."""
-    encoding = shape.encoding
+    encoding = record_format.encoding
     for line in lines(buffers, encoding):
         if line.strip():
             try:
@@ -195,14 +206,18 @@ def _decoded(line: bytes, encoding: str) -> str:
 csv.field_size_limit(MAX_LINE_BYTES)
 
 
-def csv_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
-    """Parse values separated by commas or by the delimiter of the shape."""
-    return _rows(_Table(buffers, shape.encoding, shape.delimiter, has_quotes=True))
+def csv_rows(
+    buffers: Iterable[bytes], record_format: RecordFormat = DEFAULT_FORMAT
+) -> Iterator[Row]:
+    """Parse values separated by commas or by the delimiter of the record format."""
+    return _rows(_Table(buffers, record_format.encoding, record_format.delimiter, has_quotes=True))
 
 
-def tsv_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
+def tsv_rows(
+    buffers: Iterable[bytes], record_format: RecordFormat = DEFAULT_FORMAT
+) -> Iterator[Row]:
     """Parse tab-separated values."""
-    return _rows(_Table(buffers, shape.encoding, "\t", has_quotes=False))
+    return _rows(_Table(buffers, record_format.encoding, "\t", has_quotes=False))
 
 
 def _rows(table: "_Table") -> Iterator[Row]:
@@ -319,10 +334,12 @@ MAX_PAGE_BYTES = 2**26
 _CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
 
 
-def page_rows(buffers: Iterable[bytes], shape: Shape = DEFAULT_SHAPE) -> Iterator[Row]:
+def page_rows(
+    buffers: Iterable[bytes], record_format: RecordFormat = DEFAULT_FORMAT
+) -> Iterator[Row]:
     """Yield the pages of a dump or a simple XML file.
 
-    `shape` is not used: XML names its encoding itself.
+    `record_format` is not used: XML names its encoding itself.
     """
     for root, child in _children(buffers):
         if _name(child) == "page":

@@ -34,7 +34,7 @@ from driftline.connectors.files.files import FileSource, Format, SeveralFiles
 from driftline.connectors.files.formats import json_rows, lines, page_rows, text_rows
 from driftline.connectors.files.generated import ZipfSource
 from driftline.engine.labels import INFINITY
-from driftline.engine.sources.record import UTF_8, Malformed, Shape
+from driftline.engine.sources.record import UTF_8, Malformed, RecordFormat
 from driftline.engine.sources.source import BadRecord, Source
 
 SPLIT_BYTES_MIN = 2**20
@@ -98,7 +98,7 @@ def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
 
 
 def _splits_of_file(file: FileSource, count: int) -> list[Split]:
-    cuts = _cuts(file.path, file.parse_rows, count) if file.shape.encoding == UTF_8 else []
+    cuts = _cuts(file.path, file.parse_rows, count) if file.record_format.encoding == UTF_8 else []
     if len(cuts) <= 2:
         return [WholeFile(file)]
     return [FileSplit(file, begin, end) for begin, end in pairwise(cuts)]
@@ -107,7 +107,7 @@ def _splits_of_file(file: FileSource, count: int) -> list[Split]:
 def line_splits(path: Path, count: int) -> list[FileSplit]:
     """Split an uncompressed file of lines into at most `count` splits, for `FileSplit.lines`."""
     cuts = _cuts(path, text_rows, count) or [0, path.stat().st_size]
-    file = FileSource(path, text_rows, Shape())
+    file = FileSource(path, text_rows, RecordFormat())
     return [FileSplit(file, begin, end) for begin, end in pairwise(cuts)]
 
 
@@ -171,8 +171,8 @@ class FileSplit(Struct, frozen=True):
     end: int
 
     def count(self) -> SplitCount:
-        shape = self.source.shape
-        if not self._is_xml and not shape.sections:
+        record_format = self.source.record_format
+        if not self._is_xml and not record_format.sections:
             try:
                 rows = sum(1 for _ in self.lines())
             except Broken:
@@ -182,7 +182,7 @@ class FileSplit(Struct, frozen=True):
         try:
             for row in self.source.parse_rows(self._buffers()):
                 rows += 1
-                documents += sum(1 for _ in shape.documents(rows, row))
+                documents += sum(1 for _ in record_format.documents(rows, row))
         except Broken:
             return SplitCount(rows, documents, broken=True)
         return SplitCount(rows, documents)
@@ -190,7 +190,7 @@ class FileSplit(Struct, frozen=True):
     def read(self, row: int, time: int) -> Iterator[tuple[int, object] | BadRecord]:
         try:
             for number, parsed_row in enumerate(self.source.parse_rows(self._buffers()), row):
-                for document in self.source.shape.documents(number, parsed_row):
+                for document in self.source.record_format.documents(number, parsed_row):
                     if isinstance(document, Malformed):
                         yield document.to_bad_record(time, self.source.name)
                     else:

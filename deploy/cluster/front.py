@@ -47,7 +47,7 @@ def run_front(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
     registry_state = open_with_retry(config, lambda: _read_registry(config))
     reading, keys = config.reading, config.network.keys
     sources = tuple(source.name for source in flow.sources)
-    opened_input = open_one_input(flow, reading.inputs, number, reading.shape)
+    opened_input = open_one_input(flow, reading.inputs, number, reading.record_format)
     run_config = RunConfig(
         config.flow,
         (opened_input,),

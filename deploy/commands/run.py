@@ -35,10 +35,10 @@ from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import Policy, get_policy
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.snapshots.savepoint_mapping import Choice
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 from driftline.engine.ui.consoles import as_words
 from driftline.engine.ui.options import (
-    SHAPE,
+    FORMAT_OPTIONS,
     FiniteRange,
     flow_argument,
     inputs_option,
@@ -49,7 +49,7 @@ from driftline.engine.ui.options import (
 from driftline.engine.ui.results import write_json
 
 REFERENCE_OPTIONS = (
-    "--reference", "--input", "--output", "--on-error", *SHAPE, *LOGGING_OPTIONS, "--json",
+    "--reference", "--input", "--output", "--on-error", *FORMAT_OPTIONS, *LOGGING_OPTIONS, "--json",
 )  # fmt: skip
 """Options allowed with --reference."""
 
@@ -117,7 +117,7 @@ def run(
     snapshot_interval_ms: int,
     state: Path | None,
     dead_letters: bool,
-    shape: Shape,
+    record_format: RecordFormat,
     start: Path | None,
     drop: tuple[str, ...],
     rename: tuple[tuple[str, str], ...],
@@ -173,14 +173,14 @@ def run(
         )
         if scheme_of(resolved_output.address) != JSON_LINES:
             raise FlowError(f"{output}: --reference writes a directory of JSON lines")
-        files = open_rereadable_inputs(loaded, inputs, shape, "--reference")
+        files = open_rereadable_inputs(loaded, inputs, record_format, "--reference")
         report = run_reference_to(loaded, files, directory, dead_letters)
     else:
         if keys is not None:
             refuse_options(["--let-anyone-send"], "with --keys: only producers with a key can send")
         config = RunConfig(
             flow,
-            open_inputs(loaded, inputs, shape),
+            open_inputs(loaded, inputs, record_format),
             resolved_output,
             nodes,
             policy,

@@ -16,7 +16,7 @@ from driftline.deploy.runtime.config import Limits, Reading
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import get_policy
 from driftline.engine.snapshots.savepoint_mapping import EMPTY_STATE, InitialState
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 from driftline.engine.texts import print_note
 from driftline.engine.ui.options import (
     flow_argument,
@@ -61,7 +61,7 @@ def submit_flow(
     ordering: str,
     snapshot_interval_ms: int,
     dead_letters: bool,
-    shape: Shape,
+    record_format: RecordFormat,
     start: Path | None,
     drop: tuple[str, ...],
     rename: tuple[tuple[str, str], ...],
@@ -95,7 +95,7 @@ def submit_flow(
     request = SubmitRequest(
         name or default_name(loaded),
         flow,
-        Reading(inputs, shape, max_in_flight, let_anyone_send),
+        Reading(inputs, record_format, max_in_flight, let_anyone_send),
         output,
         nodes,
         get_policy(policy_name, ordering),

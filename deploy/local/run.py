@@ -20,7 +20,7 @@ from rich.console import Console
 
 from driftline.connectors.files import FileSource
 from driftline.connectors.files.files import SeveralFiles
-from driftline.connectors.inputs import is_logged
+from driftline.connectors.inputs import needs_input_log
 from driftline.connectors.sinks.directory import stored_address
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.draining import ENDED_ON_REQUEST
@@ -191,7 +191,7 @@ def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
         _identity(flow, config),
         code,
         config.policy,
-        [i for i, each in enumerate(config.inputs) if is_logged(each)],
+        [i for i, each in enumerate(config.inputs) if needs_input_log(each)],
         accept_changed_code=config.accept_changed_code,
     )
     if config.start is not None:

@@ -17,7 +17,7 @@ from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.runtime.sockets.transport import LOCAL, Transport, TransportConfig
 from driftline.deploy.runtime.supervision.restarts import CRASHES_MAX
 from driftline.engine.snapshots.savepoint_mapping import EMPTY_STATE, InitialState
-from driftline.engine.sources.record import DEFAULT_SHAPE, Shape
+from driftline.engine.sources.record import DEFAULT_FORMAT, RecordFormat
 from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.kinds import POLLER
 
@@ -49,7 +49,7 @@ class Reading(Struct, frozen=True):
     """Inputs of a flow in the user's notation, and how fronts read them."""
 
     inputs: tuple[str, ...] = ()
-    shape: Shape = DEFAULT_SHAPE
+    record_format: RecordFormat = DEFAULT_FORMAT
     window: int = WINDOW
     """Maximum number of records of one front in flight."""
     let_anyone_send: bool = False

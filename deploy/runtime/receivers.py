@@ -194,7 +194,7 @@ class StandardInput(Receiver):
         self.file = sys.stdin.fileno()
         self._source = source
         self._rows = text_rows if piped.is_text else json_rows
-        self._shape = piped.shape
+        self._record_format = piped.record_format
         self._partial = b""
         """Beginning of a line whose end has not arrived."""
         self._is_at_start = True
@@ -260,6 +260,6 @@ class StandardInput(Receiver):
         # So a blank line in front keeps the first line of a later chunk unchanged.
         for row in self._rows([lines] if self._is_at_start else [b"\n", lines]):
             self._row_number += 1
-            for document in self._shape.documents(self._row_number, row):
+            for document in self._record_format.documents(self._row_number, row):
                 self._source.take(document)
         self._is_at_start = self._is_at_start and not lines

@@ -4,10 +4,10 @@ Whatever the format of the file, a document is a dict with an "id" that is a str
 values have the types that they have after a shuffle (`engine.wire.codec`): a user function must not
 see lists on one node and tuples on another.
 
-    >>> [*Shape().documents(5, {"text": "to be"})]
+    >>> [*RecordFormat().documents(5, {"text": "to be"})]
     [{'text': 'to be', 'id': 5}]
     >>> page = {"id": 7, "title": "Cat", "text": "A ''cat''.\\n== Food ==\\nMice."}
-    >>> [document["title"] for document in Shape(sections=True).documents(1, page)]
+    >>> [document["title"] for document in RecordFormat(sections=True).documents(1, page)]
     ['Cat', 'Cat: Food']
 """
 
@@ -65,7 +65,7 @@ Row = dict[str, object] | Malformed
 """A valid row or document, or the error for an invalid one."""
 
 
-class Shape(Struct, frozen=True):
+class RecordFormat(Struct, frozen=True):
     """Options for parsing a file into rows, and rows into documents.
 
     `id_field`: the field with the id; None: the field "id", or else "url", or else the row's
@@ -148,7 +148,7 @@ class Shape(Struct, frozen=True):
         return value
 
 
-DEFAULT_SHAPE = Shape()
+DEFAULT_FORMAT = RecordFormat()
 
 
 def _field(row: dict[str, object], name: str, option: str = "") -> object:

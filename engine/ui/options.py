@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from driftline.engine.errors import Unavailable
-from driftline.engine.sources.record import COMMA, UTF_8, Shape
+from driftline.engine.sources.record import COMMA, UTF_8, RecordFormat
 from driftline.engine.ui.pictures import ENDINGS, check_matplotlib
 from driftline.engine.ui.results import make_writable, write_json, write_on_error
 
@@ -214,12 +214,12 @@ def on_error_option(help: str = ON_ERROR_HELP) -> Callable[[Command], Command]:
     )
 
 
-SHAPE = "--id-field", "--text-field", "--sections", "--encoding", "--delimiter"
+FORMAT_OPTIONS = "--id-field", "--text-field", "--sections", "--encoding", "--delimiter"
 """The options that `reading_options` adds."""
 
 
 def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]], Callable[..., R]]:
-    """Return a decorator that adds the options for reading records, as one argument `shape`.
+    """Return a decorator that adds the options for reading records, as argument `record_format`.
 
     `in_sections`: whether wiki pages are split into sections by default.
     """
@@ -244,10 +244,10 @@ def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]]
         ) -> R:
             delimiter = delimiter.replace(r"\t", "\t")
             try:
-                shape = Shape(id_field, text_field, sections, encoding, delimiter)
+                record_format = RecordFormat(id_field, text_field, sections, encoding, delimiter)
             except ValueError as error:
                 raise click.UsageError(str(error)) from None
-            return command(shape=shape, **others)
+            return command(record_format=record_format, **others)
 
         return with_shape
 

@@ -14,7 +14,7 @@ from driftline.connectors.inputs import open_rereadable_inputs
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.sources import BadRecord, Source, lenient, strict
-from driftline.engine.sources.record import COMMA, DEFAULT_SHAPE, UTF_8, Shape
+from driftline.engine.sources.record import COMMA, DEFAULT_FORMAT, UTF_8, RecordFormat
 from driftline.engine.texts import counted
 
 READ_MAX = 10_000
@@ -47,22 +47,28 @@ class GivenRecords(Struct, frozen=True):
 
 
 class InputFiles(Struct, frozen=True):
-    """Files to draw records from, for the sources of the flow, and the shape of their records."""
+    """Files to draw records from, for the sources of the flow, and the format of their records."""
 
     inputs: tuple[str, ...]
     """The values of `--input`; see `connectors.inputs`."""
-    shape: Shape = DEFAULT_SHAPE
+    record_format: RecordFormat = DEFAULT_FORMAT
     skip_bad_records: bool = False
     """Whether unreadable records are left out; otherwise they raise InputError."""
 
     def __str__(self) -> str:
-        shape = self.shape
+        record_format = self.record_format
         options = [f"--input {quote(path)}" for path in self.inputs]
-        options += [f"--id-field {shape.id_field}"] if shape.id_field else []
-        options += [f"--text-field {shape.text_field}"] if shape.text_field else []
-        options += ["--sections"] if shape.sections else []
-        options += [f"--encoding {shape.encoding}"] if shape.encoding != UTF_8 else []
-        options += [f"--delimiter {quote(shape.delimiter)}"] if shape.delimiter != COMMA else []
+        options += [f"--id-field {record_format.id_field}"] if record_format.id_field else []
+        options += [f"--text-field {record_format.text_field}"] if record_format.text_field else []
+        options += ["--sections"] if record_format.sections else []
+        options += (
+            [f"--encoding {record_format.encoding}"] if record_format.encoding != UTF_8 else []
+        )
+        options += (
+            [f"--delimiter {quote(record_format.delimiter)}"]
+            if record_format.delimiter != COMMA
+            else []
+        )
         options += ["--on-error dead-letter"] if self.skip_bad_records else []
         return " ".join(options)
 
@@ -80,7 +86,9 @@ class InputFiles(Struct, frozen=True):
         """Return the first `READ_MAX` records of each source of the flow."""
         key = self, tuple(source.name for source in flow.sources)
         if key not in _records_cache:
-            sources = open_rereadable_inputs(flow, self.inputs, self.shape, "the simulation")
+            sources = open_rereadable_inputs(
+                flow, self.inputs, self.record_format, "the simulation"
+            )
             _records_cache[key] = [
                 _SourceRecords(source, skip_bad_records=self.skip_bad_records) for source in sources
             ]

@@ -18,10 +18,10 @@ from driftline.bench.measuring.load import (
 from driftline.bench.measuring.loops import closed_loop, open_loop, poisson_schedule
 from driftline.bench.measuring.meter import Arrival, RunMeter, SentDocument, percentiles
 from driftline.engine.errors import InputError
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 from tests.bench.echo import EchoSystem
 
-PAGES = Shape()
+PAGES = RecordFormat()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from driftline.connectors.guarded import CheckedSource
 from driftline.connectors.inputs import Input, PipedInput, open_inputs
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable
 from driftline.engine.flow.flow import Flow
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.wire.codec import pack
 
@@ -94,13 +94,15 @@ def test_invalid_input_error_lists_the_valid_names(
 
 
 def test_standard_input_and_tcp_addresses_are_inputs(folder: Path) -> None:
-    shape = Shape(text_field="t")
-    found = open_inputs(flow("one", "two"), ["two=-", "one=tcp://*:5555"], shape)
-    assert found == ["tcp://*:5555", PipedInput(shape)]
-    assert open_inputs(flow("one"), ["-.txt"], shape) == [PipedInput(shape, is_text=True)]
-    assert open_inputs(flow("one"), ["-.jsonl"], shape) == [PipedInput(shape)]
+    record_format = RecordFormat(text_field="t")
+    found = open_inputs(flow("one", "two"), ["two=-", "one=tcp://*:5555"], record_format)
+    assert found == ["tcp://*:5555", PipedInput(record_format)]
+    assert open_inputs(flow("one"), ["-.txt"], record_format) == [
+        PipedInput(record_format, is_text=True)
+    ]
+    assert open_inputs(flow("one"), ["-.jsonl"], record_format) == [PipedInput(record_format)]
     with pytest.raises(Unavailable, match="convert standard input to UTF-8"):
-        open_inputs(flow("one"), ["-"], Shape(encoding="utf-16"))
+        open_inputs(flow("one"), ["-"], RecordFormat(encoding="utf-16"))
     [made_up] = open_inputs(flow("one"), ["zipf:3"])
     assert not isinstance(made_up, str | PipedInput)
     assert made_up.name == "zipf of 3 documents"

@@ -40,7 +40,7 @@ from driftline.engine.flow.streams import Stream
 from driftline.engine.reference import run_reference
 from driftline.engine.snapshots.savepoint import open_savepoint
 from driftline.engine.sources import ListSource
-from driftline.engine.sources.record import DEFAULT_SHAPE
+from driftline.engine.sources.record import DEFAULT_FORMAT
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.codec import RECORD_DEPTH_MAX
 from driftline.pipeline.audit import audit as audit_outputs
@@ -326,7 +326,7 @@ def test_unreadable_input_fails_the_job(spark: SparkSession, tmp_path: Path) -> 
     (tmp_path / "3.csv").write_text("id,word\n3,rice\n")
     flow = Flow("words")
     flow.source("in").sink("words")
-    source = open_files([str(tmp_path)], DEFAULT_SHAPE, "Spark")
+    source = open_files([str(tmp_path)], DEFAULT_FORMAT, "Spark")
     after = r"2\.csv, record 2: the header has .* the files after it are not read \(3\.csv\)"
     with pytest.raises(InputError, match=after):
         run(flow, spark, [source], tmp_path / "o", dead_letters=True)

@@ -10,7 +10,7 @@ from driftline.connectors.files import ZipfSource, buffers, open_source
 from driftline.connectors.files.splits import first_rows_and_times, splits_of
 from driftline.connectors.inputs import open_files
 from driftline.engine.sources import BadRecord, ListSource, Repeated, Source, strict
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 from tests.connectors.files.samples import COMPRESS, dump, everything, page, records, write
 
 
@@ -129,7 +129,7 @@ def test_identity_differs_between_inputs(tmp_path: Path) -> None:
     assert open_source(plain).identity() == same, "a file may grow, or be compressed"
     other = write(tmp_path / "y.jsonl", '{"id": 1}')
     assert open_source(other).identity() != same
-    assert open_files([str(plain), str(other)], Shape(), "a test").identity() == same
+    assert open_files([str(plain), str(other)], RecordFormat(), "a test").identity() == same
 
 
 def test_source_can_be_reread_from_any_record(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ SEVERAL: dict[str, str] = {
 
 def several(folder: Path, files: dict[str, str] = SEVERAL, *, sections: bool = False) -> Source:
     paths = [str(write(folder / name, text)) for name, text in files.items()]
-    return open_files(paths, Shape(sections=sections), "a test")
+    return open_files(paths, RecordFormat(sections=sections), "a test")
 
 
 def summaries(
@@ -301,7 +301,7 @@ def test_reading_stops_at_a_truncated_file(tmp_path: Path) -> None:
     source = several(tmp_path, {"a.txt.gz": "one\n" * 5000, "b.txt": "two\n"})
     path = tmp_path / "a.txt.gz"
     path.write_bytes(path.read_bytes()[:-9])
-    again = open_files([str(path), str(tmp_path / "b.txt")], Shape(), "a test")
+    again = open_files([str(path), str(tmp_path / "b.txt")], RecordFormat(), "a test")
     for found in (everything(source), everything(again)):
         last = found[-1]
         assert isinstance(last, BadRecord)
@@ -341,7 +341,7 @@ def test_truncated_file_ends_the_splits_like_the_source(tmp_path: Path) -> None:
     several(tmp_path, {"a.txt": "zero\n", "b.txt.gz": "one\n" * 5000, "c.txt": "two\n"})
     path = tmp_path / "b.txt.gz"
     path.write_bytes(path.read_bytes()[:-9])
-    source = open_files([str(tmp_path)], Shape(), "a test")
+    source = open_files([str(tmp_path)], RecordFormat(), "a test")
     parts = splits_of(source, 4)
     firsts = first_rows_and_times(part.count() for part in parts)
     assert len(firsts) == 2

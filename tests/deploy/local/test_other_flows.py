@@ -16,7 +16,7 @@ from driftline.connectors.sinks.lines import JsonLines
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.reference import _Interpreter, _Value
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 from driftline.engine.sources.source import strict
 from driftline.engine.state.plain import plain_state
 from driftline.engine.wire.codec import round_trip
@@ -106,7 +106,8 @@ def expected(
     after.undo = before.undo
     names = [str(each) for each in inputs]
     sources = [
-        open_rereadable_inputs(flow, names[: len(flow.sources)], Shape(), "-") for flow in flows
+        open_rereadable_inputs(flow, names[: len(flow.sources)], RecordFormat(), "-")
+        for flow in flows
     ]
 
     def run(which: int, interpreter: _Interpreter, since: int, until: int) -> list[str]:

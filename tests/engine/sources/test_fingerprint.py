@@ -17,7 +17,7 @@ from driftline.connectors.inputs import open_files
 from driftline.engine.errors import StateMismatch
 from driftline.engine.sources import BadRecord, CachedSource, ListSource, Source
 from driftline.engine.sources.fingerprint import InputFingerprint, VerifiedSource
-from driftline.engine.sources.record import DEFAULT_SHAPE
+from driftline.engine.sources.record import DEFAULT_FORMAT
 from driftline.engine.sources.source import time_of
 from driftline.engine.wire.codec import pack
 from tests.connectors.files.samples import write
@@ -189,8 +189,8 @@ def test_other_changes_of_the_last_line_are_refused(
 def test_last_line_of_several_files_may_be_completed(tmp_path: Path) -> None:
     for name in ("1.txt", "2.txt"):
         write(tmp_path / name, "one\ntwo")
-    used = used_of(open_files([str(tmp_path)], DEFAULT_SHAPE, "test"))
+    used = used_of(open_files([str(tmp_path)], DEFAULT_FORMAT, "test"))
     write(tmp_path / "2.txt", "one\ntwo words\n")
     write(tmp_path / "3.txt", "three")
-    grown = VerifiedSource(open_files([str(tmp_path)], DEFAULT_SHAPE, "test"), used)
+    grown = VerifiedSource(open_files([str(tmp_path)], DEFAULT_FORMAT, "test"), used)
     assert list(grown.read(5)) == [(5, {"text": "three", "id": 5})]

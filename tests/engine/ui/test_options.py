@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from driftline.engine.errors import Unavailable
-from driftline.engine.sources.record import Shape
+from driftline.engine.sources.record import RecordFormat
 from driftline.engine.ui import pictures
 from driftline.engine.ui.consoles import ProgressView, print_report
 from driftline.engine.ui.options import (
@@ -33,16 +33,16 @@ from driftline.engine.ui.results import write_json
 @json_option
 @plot_option()
 def all_options(
-    dead_letters: bool, shape: Shape, json_file: Path | None, plot: Path | None
+    dead_letters: bool, record_format: RecordFormat, json_file: Path | None, plot: Path | None
 ) -> None:
     write_json(json_file, {"dead_letters": dead_letters})
-    click.echo(f"{dead_letters} {shape}")
+    click.echo(f"{dead_letters} {record_format}")
 
 
 @click.command()
 @reading_options(in_sections=True)
-def split(shape: Shape) -> None:
-    click.echo(str(shape))
+def split(record_format: RecordFormat) -> None:
+    click.echo(str(record_format))
 
 
 def output_of(command: click.Command, *arguments: str) -> str:
@@ -52,12 +52,15 @@ def output_of(command: click.Command, *arguments: str) -> str:
 
 
 def test_file_format_options_are_passed_as_one_shape() -> None:
-    assert output_of(all_options) == f"False {Shape()}"
+    assert output_of(all_options) == f"False {RecordFormat()}"
     options = ["--id-field=i", "--text-field=t", "--sections", "--on-error=dead-letter"]
     options += ["--encoding=Latin1", r"--delimiter=\t"]
-    assert output_of(all_options, *options) == f"True {Shape('i', 't', True, 'latin-1', chr(9))}"
-    assert output_of(split) == str(Shape(sections=True))
-    assert output_of(split, "--no-sections") == str(Shape())
+    assert (
+        output_of(all_options, *options)
+        == f"True {RecordFormat('i', 't', True, 'latin-1', chr(9))}"
+    )
+    assert output_of(split) == str(RecordFormat(sections=True))
+    assert output_of(split, "--no-sections") == str(RecordFormat())
 
 
 @pytest.mark.parametrize(
