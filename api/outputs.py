@@ -14,6 +14,7 @@ from driftline.connectors.sinks import Consumer, MemoryConsumer
 from driftline.connectors.sinks.consumer import SinkContext
 from driftline.connectors.sinks.recorded import RecordedSink
 from driftline.deploy.roles.consumer import DeadLetters
+from driftline.engine.errors import FlowError
 from driftline.engine.flow.flow import Flow
 from driftline.engine.wire.bundles import Item
 
@@ -71,6 +72,9 @@ class ConsumerOpener:
     def __init__(
         self, output: str | Path | Consumer, flow: Flow, identity: str, dead_letters: bool
     ) -> None:
+        if isinstance(output, type):
+            name = output.__name__
+            raise FlowError(f"output: {name} is a class; give an object: {name}(...)")
         self.directory: Path | None = None
         """The directory of the outputs; None if they go elsewhere."""
         self.dead_letter_location = type(output).__name__

@@ -21,10 +21,12 @@ from driftline.connectors.sinks.consumer import (
     SinkContext,
     items_of,
 )
+from driftline.engine.sources.source import BadRecord, Source
 from driftline.engine.wire.messages import Bundle
 
 __all__ = [
     "NO_BUNDLE",
+    "BadRecord",
     "Bundle",
     "Connector",
     "Consumer",
@@ -32,6 +34,7 @@ __all__ = [
     "LiveSource",
     "Record",
     "SinkContext",
+    "Source",
     "items_of",
     "open_sink",
     "open_source",

@@ -17,7 +17,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.operators.user_code import line_of
 from driftline.engine.sources.record import validate_record
 from driftline.engine.sources.source import BadRecord, Source, time_of
-from driftline.engine.texts import describe_exception, reraise_interrupt
+from driftline.engine.texts import describe_exception, reraise_interrupt, safe_repr
 from driftline.engine.wire.codec import is_unicode
 
 T = TypeVar("T")
@@ -46,17 +46,21 @@ def call_guarded(subject: str, call: Callable[[], T]) -> T:
         ) from error
 
 
+def _shown(value: object) -> str:
+    return safe_repr(repr, value)[:200]
+
+
 def _identity_of(title: str, source: Source | LiveSource) -> str:
     identity: object = call_guarded(title, source.identity)
     if not isinstance(identity, str):
-        raise FlowError(f"{title}: identity() returned {identity!r}, which is not a text")
+        raise FlowError(f"{title}: identity() returned {_shown(identity)}, which is not a text")
     return identity
 
 
 def _name_of(source: Source | LiveSource) -> str:
     name: object = call_guarded(f"the source {type(source).__name__}", lambda: source.name)
     if not isinstance(name, str):
-        raise FlowError(f"the source {name!r}: its name is not a text")
+        raise FlowError(f"the source {_shown(name)}: its name is not a text")
     return name
 
 
@@ -84,13 +88,13 @@ class CheckedSource:
                 isinstance(record, tuple) and len(record) == 2
             ):
                 raise FlowError(
-                    f"{self._title}: read({start}) yielded {record!r:.200}; give pairs of a time "
+                    f"{self._title}: read({start}) yielded {_shown(record)}; give pairs of a time "
                     "and a record"
                 )
             time: object = time_of(record)
             if type(time) is not int or not last < time < INFINITY:
                 raise FlowError(
-                    f"{self._title}: read({start}) yielded the time {time!r:.200} after {last}; "
+                    f"{self._title}: read({start}) yielded the time {_shown(time)} after {last}; "
                     "times are integers that grow from record to record, and less than 2**62"
                 )
             last = time
@@ -186,8 +190,8 @@ class GuardedSource:
             records = [Record(*record) for record in batch]
         except TypeError:
             raise FlowError(
-                f"{self._title}: poll() returned {batch!r:.200}; give a list of Record, or None at "
-                "the end"
+                f"{self._title}: poll() returned {_shown(batch)}; give a list of Record, or None "
+                "at the end"
             ) from None
         self._check_order(records)
         return records

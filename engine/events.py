@@ -122,6 +122,6 @@ class RateLimitedLog:
             self._log(count, self._last)
 
     def _log(self, count: int, last: str) -> None:
-        times = f" {count} times since the last such line, the last time" * (count > 1)
+        times = f" {count} times, the last time" * (count > 1)
         fields = event_fields(self._event, count=count, reason=last)
         log.log(self._level, "%s%s: %s", self._title, times, last, extra=fields)

@@ -36,7 +36,7 @@ def new(folder: Path) -> None:
     for path, description in write_project(folder, module).items():
         click.echo(f"{path}: {description}")
     quoted = shlex.quote(str(folder))
-    click.echo("Run it, and test it:")
+    click.echo("Run it, and test it (with pytest, `pip install pytest`):")
     click.echo("  " + RUN.format(folder=quoted, module=module))
     click.echo("  " + TRY.format(folder=quoted))
 

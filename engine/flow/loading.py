@@ -70,14 +70,15 @@ def _find_flow(spec: str) -> Flow:
     """Return the flow that `spec` names, not validated. Raises FlowError."""
     location, _, name = spec.partition(":")
     module = _load_module(location)
+    flows = {n: value for n, value in vars(module).items() if isinstance(value, Flow)}
     if name:
         if not hasattr(module, name):
+            found = ", ".join(flows)
             raise FlowError(
                 f"{location} has no {name!r}: give the name of a Flow, or of a function that "
-                "returns one"
+                "returns one" + f"; its flows are: {found}" * bool(found)
             )
         return _as_flow(getattr(module, name), name, location)
-    flows = {n: value for n, value in vars(module).items() if isinstance(value, Flow)}
     if "flow" in flows:
         return flows["flow"]
     factories = {} if flows else _factories(module)
