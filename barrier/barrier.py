@@ -60,7 +60,7 @@ class Barrier:
         self._reported_up_to = NO_T_LAST
         """t_last of the last progress report since the consumer connected, or the consumer's t_last
         at that moment."""
-        self.ready: deque[tuple[int, bytes, int]] = deque()
+        self.queued: deque[tuple[int, bytes, int]] = deque()
         """(unit, blob, running checksum including this blob) of released outputs that are in no
         bundle yet."""
         self.waiting_bytes = 0
@@ -117,7 +117,7 @@ class Barrier:
     def all_stored(self) -> bool:
         """Whether the consumer has all released outputs. Without label order: whether it has all
         outputs that this barrier has taken."""
-        return not self.ready and self.outstanding is None
+        return not self.queued and self.outstanding is None
 
     @property
     def delivered(self) -> int:
@@ -133,13 +133,13 @@ class Barrier:
     def stored_up_to(self) -> int:
         """The consumer has all outputs up to this unit. Unlike t_last, it counts released units
         without outputs."""
-        has_unstored = self.ready or self.outstanding is not None
+        has_unstored = self.queued or self.outstanding is not None
         return self.t_last if has_unstored else max(self.t_last, self.released_up_to)
 
     @property
     def target_t_last(self) -> int:
         """The smallest t_last with which the consumer has all outputs released so far."""
-        if self.ready:
+        if self.queued:
             return self.released_up_to
         return self.t_last if self.outstanding is None else self.outstanding.t_last
 
@@ -182,7 +182,7 @@ class Barrier:
         bundle, self.outstanding = self.outstanding, None
         if bundle is not None and bundle.t_last > self.t_last:
             self.outstanding = bundle
-        self.ready = deque(entry for entry in self.ready if entry[0] > self.t_last)
+        self.queued = deque(entry for entry in self.queued if entry[0] > self.t_last)
         self.waiting_bytes = self._count_waiting_bytes()
 
     def mark_stored(self, t_last: int) -> None:
@@ -199,16 +199,16 @@ class Barrier:
         Return None if there are no such outputs, if a bundle is outstanding already, or if the
         consumer has not answered yet.
         """
-        ready = self.ready
-        if not ready or self.outstanding is not None or not self.connected:
+        queued = self.queued
+        if not queued or self.outstanding is not None or not self.connected:
             return None
         blobs: list[bytes] = []
         size, t_last, checksum = 0, NO_T_LAST, 0
-        while ready and (size < self.bundle_bytes or ready[0][0] == t_last):
-            t_last, blob, checksum = ready.popleft()
+        while queued and (size < self.bundle_bytes or queued[0][0] == t_last):
+            t_last, blob, checksum = queued.popleft()
             blobs.append(blob)
             size += len(blob)
-        if not ready:
+        if not queued:
             t_last, checksum = self.released_up_to, self.checksum
         self.outstanding = Bundle(
             self.name, incarnation, self.groups, tuple(blobs), t_last, checksum
@@ -232,13 +232,13 @@ class Barrier:
 
     def _queue(self, unit: int, blob: bytes) -> None:
         """Add a blob to `ready`. `unit`: the blob's time, epoch, production or bundle number."""
-        self.ready.append((unit, blob, self.checksum))
+        self.queued.append((unit, blob, self.checksum))
         self.waiting_bytes += len(blob)
 
     def _count_waiting_bytes(self) -> int:
         """Compute `waiting_bytes` from scratch."""
         outstanding = self.outstanding.blobs if self.outstanding is not None else ()
-        return sum(map(len, outstanding)) + sum(len(blob) for _, blob, _ in self.ready)
+        return sum(map(len, outstanding)) + sum(len(blob) for _, blob, _ in self.queued)
 
     def check_failure(self, sink: int, label: Label, value: object) -> None:
         """Raise FunctionFailed if a final output is a failure that is not a dead letter."""
@@ -248,7 +248,7 @@ class Barrier:
 
     def validate(self) -> None:
         """Assert the invariants of the queue."""
-        units = [unit for unit, _, _ in self.ready]
+        units = [unit for unit, _, _ in self.queued]
         assert units == sorted(units), f"{self.name}: released out of order: {units}"
         assert not units or units[0] > self.t_last, f"{self.name}: {units[0]} is delivered already"
         if self.outstanding is not None:

@@ -1,4 +1,4 @@
-"""Barriers of the policies without label order, which exist for comparison with exactly-once.
+"""Barriers of the policies without label order, which benchmarks compare with `exactly-once`.
 
 Outputs leave in the order of arrival. Inputs: outputs of operators, the consumer's answers, the
 processed frontier, ends of epochs or productions, and commits. Results: bundles, and outputs to
@@ -22,9 +22,10 @@ from driftline.engine.wire.label_columns import Labels
 class UnackedFrontiers:
     """Queue of processed frontiers that the consumer has not reached yet.
 
-    A barrier has a new queue in each incarnation. Inputs: each processed frontier, with the last
-    unit (see `barrier.barrier`) that may have an output below it; the last unit that the consumer
-    has stored. Result: the time below which the consumer has all outputs. Invariant: this time
+    A barrier has a new queue in each incarnation. A unit is a bundle, an epoch or a production.
+    Inputs: each processed frontier, with the last unit that may contain an output older than this
+    frontier; the last unit that the consumer has stored. Result: the time below which the consumer
+    has all outputs. Invariant: this time
     never decreases; the queued frontiers and their units increase.
 
         >>> frontiers = UnackedFrontiers()
@@ -33,8 +34,8 @@ class UnackedFrontiers:
         >>> frontiers.delivered(stored=1)
         10
 
-    Under load there are always newer outputs: an output above a frontier does not delay this
-    frontier. Memory: at most one frontier for each unit.
+    Outputs above a frontier do not delay it; otherwise the result would not advance under load.
+    Memory: at most one frontier for each unit.
     """
 
     def __init__(self) -> None:
@@ -82,7 +83,7 @@ class ArrivalBarrier(Barrier):
 
     @property
     def _newest_unit(self) -> int:
-        """The last unit that may have an output which this barrier has taken."""
+        """The last unit that may contain an output received so far."""
         return self.released_up_to
 
     @property
@@ -105,7 +106,7 @@ class ImmediateBarrier(ArrivalBarrier):
         """Number of bytes queued for the newest bundle."""
 
     def _add_blob(self, blob: bytes, labels: Labels) -> None:
-        if not self.ready or self._last_bytes >= self.bundle_bytes:
+        if not self.queued or self._last_bytes >= self.bundle_bytes:
             self.released_up_to += 1
             self._last_bytes = 0
         self._last_bytes += len(blob)
@@ -140,7 +141,7 @@ class EpochBarrier(ArrivalBarrier):
         self.open_blobs: dict[int, list[bytes]] = {}
         """Chain (its port) -> the blobs of its open epoch."""
         self.sealing: dict[int, list[bytes]] = {}
-        """Epoch that some chain has not ended -> the blobs of the chains that have."""
+        """Epoch that only some chains have ended -> the blobs of those chains."""
         self.unsealed_bytes = 0
         """Bytes of the blobs in `open_blobs` and `sealing`."""
         self.sealed: dict[int, tuple[bytes, ...]] = {}
@@ -212,11 +213,12 @@ class ProductionBarrier(ArrivalBarrier):
     """Barrier of strong-productions: outputs leave once their production is durable.
 
     Follows MillWheel's productions (papers "MillWheel", section 6.1, and "Delivery, consistency,
-    and determinism", section IV-A). `seal` returns the outputs of a production, which the node
-    makes durable with it. `commit` releases durable outputs, in the order of productions. t_last is
-    the number of the last production that the consumer has. Invariant: an output leaves only after
-    it is durable, and the node stores the output until the consumer has it. So after a failure,
-    every durable output that the consumer lacks is in the node's store.
+    and determinism", section IV-A). A production is what a node commits in one atomic write:
+    changes of state and outputs. `seal` returns its outputs for that write. `commit` releases
+    durable outputs, in the order of productions. t_last is the number of the last production that
+    the consumer has. Invariant: an output leaves only after it is durable, and the node stores the
+    output until the consumer has it. So after a failure, every durable output that the consumer
+    lacks is in the node's store.
     """
 
     unit = "production"
@@ -262,7 +264,7 @@ class ProductionBarrier(ArrivalBarrier):
     def restore(self, production: int, undelivered: Mapping[int, Outputs]) -> None:
         """Start after a durable production.
 
-        `undelivered`: the durable outputs, as in the attribute, in the order of productions.
+        `undelivered`: the new value of that attribute, read from the store, sorted by production.
         """
         self.undelivered = dict(undelivered)
         self.commit(production)
@@ -290,6 +292,7 @@ class ProductionBarrier(ArrivalBarrier):
 
     @property
     def delivered(self) -> int:
-        # All outputs below `processed` exist and are durable, so none of them is in `unsealed`.
+        # Nodes acknowledge elements only after their production is durable, so no output below
+        # `processed` is in `unsealed`.
         waiting = [time for number, (time, _) in self.undelivered.items() if number > self.t_last]
         return min([self.processed, *waiting])

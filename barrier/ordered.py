@@ -281,7 +281,7 @@ class OrderedBarrier(Barrier):
 
     @property
     def delivered(self) -> int:
-        if self.ready or self.outstanding is not None or not self.connected:
+        if self.queued or self.outstanding is not None or not self.connected:
             return self.t_last + 1
         return INFINITY if self.complete else self.released_up_to + 1
 

@@ -624,7 +624,7 @@ class Coordinator:
     def _write_complete_snapshot(self) -> None:
         if self.phase is not Phase.RUNNING or self._writer.in_progress:
             return
-        record = self.snapshots.complete_record(self.state.incarnation, self.now)
+        record = self.snapshots.record_if_complete(self.state.incarnation, self.now)
         if record is not None:
             self._write(self.state.next(snapshots=(record, *self.state.snapshots[:1])))
 

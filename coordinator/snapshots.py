@@ -1,4 +1,4 @@
-"""Snapshots of a run: when one is due, which members have to answer, and what the commit records.
+"""Snapshots of a run: when one is due, which members have to answer, and what a commit stores.
 
 Inputs: the time, the delivered frontier, `Prepared` and `PrepareFailed`. Outputs: `Prepare` (nodes)
 or `SendMarker` (fronts), the record whose write is the commit, and then `Committed` (all).
@@ -6,12 +6,13 @@ Invariant: at most one snapshot is in progress, and it is committed only after e
 durable.
 
 See the paper "Delivery, consistency, and determinism", section V-A1. If `Policy.cuts_by_time`, the
-time of a snapshot is the *delivered* frontier. Fronts replay later elements, so a snapshot can
-never make the run skip an output that the consumer lacks. Otherwise markers cut a snapshot, and
-its time is 0.
+time of a snapshot is the *delivered* frontier. After a recovery, fronts replay all elements from
+that time on, so each output that the consumer lacks is made again. Otherwise markers cut a
+snapshot, and its time is 0.
 
-A master that takes over (`Takeover`) lacks the answers that the previous one collected. So it
-abandons the snapshot in progress once all nodes have answered its `Prepare`, and starts another.
+A master that takes over (`Takeover`) lacks the answers that the previous one collected. So it does
+not commit the snapshot in progress: it waits until all nodes have written or failed to write their
+parts, and then begins another.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ from driftline.engine.wire.messages import (
 )
 
 EARLY_INTERVAL_S = 0.5
-"""Minimum seconds between the starts of requested snapshots, and from a failed snapshot to the next
-one: the cause of the failure may be a slow or full disk."""
+"""Minimum seconds between the starts of two snapshots that are requested early. Also the pause
+after a failed snapshot: the cause of the failure may be a slow or full disk."""
 
 ADVICE = (
     "Restore the state directory from a copy of the same moment, or start over: remove the state "
@@ -200,7 +201,7 @@ class Snapshots:
             log.debug("snapshot %d has failed at %s: %s", number, sender, reason, extra=fields)
             snapshot.waiting.discard(sender)
 
-    def complete_record(self, incarnation: int, now: float) -> SnapshotRecord | None:
+    def record_if_complete(self, incarnation: int, now: float) -> SnapshotRecord | None:
         """Return the record that commits the snapshot; None if an answer is missing.
 
         If a failed snapshot has all answers, forget the snapshot and return None.

@@ -1,16 +1,17 @@
 """The floor: the benchmark's job without any guarantees, as fast as Python can do it.
 
 The difference between the figures of an engine and of the floor is the cost of the engine. The
-measuring process is the producer, and with ends in memory also the consumer. The workers, and with
-durable ends the consumer, are separate processes (`floor_processes`). All communicate by ZeroMQ
-over Unix sockets:
+*ends* of the job are its producer and its consumer. They keep data in memory, or write it to files
+(*durable ends*). The measuring process is the producer, and with ends in memory also the consumer.
+The workers, and with durable ends the consumer, are separate processes (`floor_processes`). All
+communicate by ZeroMQ over Unix sockets:
 
     producer --(id, text)--> worker k mod n --share per worker--> owner --changes--> consumer
 
-Document k goes to worker k mod n. A *share* is the part of a document whose words one worker, their
-owner, indexes. Each document, each share sent to another worker, and the changes of each share are
-one message. The floor has no storage, acknowledgements or ordering. With durable ends, it stores
-only documents and changes.
+The job builds an inverted index. Document k goes to worker k mod n. Each word has one owner, a
+worker. A *share* is the words of a document that have the same owner. Each document, each share
+sent to another worker, and the changes of each share are one message. The floor has no storage,
+acknowledgements or ordering. With durable ends, it stores only documents and changes.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 A *worker* tokenises documents, stores the postings of the words that it owns, and sends the changes
 to the consumer. It has one inbox for both documents (id, text) from the producer and shares (id,
-words, positions) from other workers. Blocking in `recv` costs less than polling two sockets, and
-`recv` sleeps only when the inbox is empty. A worker gives no guarantees.
+words, positions) from other workers, because a blocking `recv` on one socket costs less than
+polling two. A worker gives no guarantees.
 
 The *consumer* process exists only with durable ends. It appends the workers' messages to a file and
 reports them to the measuring process. All queued messages form one group, with one write and one

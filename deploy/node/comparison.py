@@ -199,7 +199,7 @@ class TwoPhasePipeline(EpochPipeline):
     def may_prepare(self) -> bool:
         # No part contains outputs that the barrier has released. Therefore the consumer has to
         # store these outputs before this part is written.
-        return not self.outputs.ready and self.outputs.outstanding is None
+        return not self.outputs.queued and self.outputs.outstanding is None
 
     @property
     def unsaved_bytes(self) -> int:

@@ -202,7 +202,7 @@ class NodePipeline:
         if self.clock is not None:
             self.clock.restore(event_times, start)
         for step in self.timed_steps.values():
-            step.done = start
+            step.done_below = start
 
     def late_before(self, time: int) -> int:
         """Return the number of elements below a time that were dropped because they were late.

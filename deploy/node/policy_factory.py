@@ -100,15 +100,15 @@ class PolicyFactory(Struct, frozen=True):
         def make(
             vertex: Vertex, after: Step, failures: FailureReporter, encoder: OutputEncoder
         ) -> Step:
-            record = self.policy.has_snapshots
+            keeps_changelog = self.policy.has_snapshots
             step: Keyed
             if vertex.on_timer is not None:
                 assert clock is not None
                 watermark = Watermark(clock, plan.flow.fronts_of(vertex))
-                step = TimedStep(vertex, after, failures, watermark, record, encoder)
+                step = TimedStep(vertex, after, failures, watermark, keeps_changelog, encoder)
             else:
                 order = Speculative if self.policy.ordered else ArrivalOrder
-                step = order(vertex, after, failures, record, encoder)
+                step = order(vertex, after, failures, keeps_changelog, encoder)
             keyed[vertex.name] = step
             return step
 

@@ -1,23 +1,26 @@
 """Stages of a node: process blocks stage by stage, and send the frames that result.
 
 Within a stage, blocks are processed in label order, so few elements are out of order. The node
-pushes their elements into the chain of their port until the turn exceeds its time. The remaining
-elements, the *rest*, become a new block; the acknowledgement of the processed blocks contains the
-id of this block. Therefore a frame, or a root, may take any number of turns, and no frontier passes
-elements that are not applied.
+pushes the elements of these blocks into the chain of their port until the turn is over. The
+remaining elements, the *rest*, become a new block. The acknowledgement of the processed blocks also
+announces the id of the rest, so the tracker keeps the frontier below the rest. Therefore a frame,
+or a root, may take any number of turns.
 
 All batches that a chain makes for a port on a node, from all blocks processed together, become one
-frame. It is tracked under the smallest time of its elements, not under that of the blocks. (An
-out-of-order element may cause only corrections of later times. The frontier need not wait for these
-corrections before it passes the time of the element.)
+frame. It is tracked under the smallest time of its elements, not under that of the blocks: an
+out-of-order element can cause corrections that all have later times. Tracked under these, they do
+not hold the frontier at the time of the element.
 
-Batches for a port on the same node are packed, too: functions see the same types wherever their
+Batches for a port on the same node are serialised, too: functions see the same types wherever their
 input comes from.
+
+A *gate* holds the elements of a port back until the frontier has passed their times. A *feeder* is
+the port whose chain made a block.
 
 Takes: blocks, markers, frontiers. Gives: frames, markers, and acknowledgements to the tracking.
 Invariants: the id of a frame is acknowledged together with the ids of all frames sent because of
-it; of the blocks processed together, no element is applied after one with a later time; an output
-is in exactly one frame.
+it; elements of blocks that are processed together are applied in order of time; an output is in
+exactly one frame.
 """
 
 from __future__ import annotations
@@ -65,8 +68,8 @@ class Stages:
         self.own_blocks: list[tuple[int, Block]] = []
         """(feeder, block) of the frames that the node made for itself."""
         self.unfinished = False
-        """Whether the last turn that processed blocks left work that waits for no frontier: the
-        rest of a block, or messages of an iteration."""
+        """Whether the last turn left work that can continue at once: the rest of a block, or
+        messages of an iteration."""
         self.gates_due = False
         """Whether elements below a frontier may wait at gates or in operators with timers."""
         self.frames = 0
@@ -84,7 +87,8 @@ class Stages:
         self._ports = [plan.ports_of_stage(stage) for stage in range(plan.stages)]
         self._stage_of = [port.stage for port in plan.ports]
         self._first_timed = plan.fronts + self._node_index
-        """Number of this node's first operator with timers among the coverers (`acker.tracker`)."""
+        """Number of this node's first operator with timers: the tracker numbers all fronts and
+        operators with timers, which report the times that they have covered."""
         self._entries = pipeline.chains.entries
         """Port -> the first step of its chain."""
         self._batches: dict[tuple[int, int, int], list[ElementBatch]] = {}
@@ -108,8 +112,8 @@ class Stages:
         blocks = self.input_queue.take(stage)
         for port in self._ports[stage]:
             if port.number in blocks:
-                # Undoing a message of an iteration would undo other messages, again and again. So a
-                # port that loops applies only the elements of the smallest unfinished time.
+                # Undoing a message of an iteration also undoes the messages that it caused, round
+                # after round. So a port that loops applies only the smallest unfinished time.
                 frontiers, loops = self._tracking.frontiers, port.vertex.operator.loops
                 complete = frontiers[stage] + 1 if loops else frontiers[stage - 1]
                 ready, split_off = self.input_queue.choose(port, blocks[port.number], complete)
@@ -142,12 +146,12 @@ class Stages:
             self._tracking.acks.join(tokens)
             self.gates_due |= gate.advance(frontier)
         for number, (port, step) in enumerate(self._pipeline.timed_steps.items()):
-            frontier, done_before = self._tracking.arrived[self._stage_of[port]], step.done
-            if step.done < frontier:
+            frontier, done_before = self._tracking.arrived[self._stage_of[port]], step.done_below
+            if step.done_below < frontier:
                 self._apply_timed(port, step, frontier)
                 coverer = self._first_timed + number * len(self._names)
-                self._tracking.acks.join(covered=[(coverer, done_before, step.done)])
-                self.gates_due |= step.done < frontier
+                self._tracking.acks.join(covered=[(coverer, done_before, step.done_below)])
+                self.gates_due |= step.done_below < frontier
 
     def _apply_timed(self, port: int, step: TimedStep, frontier: int) -> None:
         """Apply as many elements of an operator with timers as fit into the turn."""
@@ -270,7 +274,7 @@ class Stages:
 
 
 class Peers:
-    """Queue of a node's messages to other nodes: frames and, in label order, acknowledgements.
+    """Queue of a node's messages to other nodes: frames and, with label order, acknowledgements.
 
     The acknowledgement of a stage travels in the last frame that the stage makes for a node, which
     saves a message; a node that gets no frame receives an `Acknowledge`. Without label order nodes

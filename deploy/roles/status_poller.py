@@ -1,8 +1,9 @@
 """Poller of the status of nodes and the master, or of other roles. Its role name is `poller`.
 
-The poller takes `StatusReport` (polled roles) and `MasterAt` (agent). It sends `AskReport` (polled
-roles); while `desired_nodes` is set, it sends the master `Rescale` instead. The poller is not a
-member of the run, and the run does not depend on it. Nodes report how many outputs and dead letters
+The poller has two tasks: it asks roles for their status, and it repeats a request to rescale while
+`desired_nodes` is set. It takes `StatusReport` (polled roles) and `MasterAt` (agent). It sends
+`AskReport` (polled roles), or `Rescale` (master). The poller is not a member of the run, and the
+run does not depend on it. Nodes report how many outputs and dead letters
 their consumers have stored in all. Invariant: `outputs` and `dead_letters` never decrease: the
 poller keeps the largest total of each node, even of nodes that have left the run.
 """
@@ -25,7 +26,7 @@ SILENT_AFTER_S = 3.0
 
 
 class StatusPoller(Role):
-    """Poller of the `roles` whose addresses it knows. Below, *member* includes the master.
+    """Poller of the `roles` whose addresses it knows: members of a run, and its master.
 
     `every_s`: polling interval in seconds; inf: poll only when `ask` is called; `name`: unique
     among the pollers of the run; `roles`: the roles to poll.
@@ -45,7 +46,8 @@ class StatusPoller(Role):
         self.desired_nodes = 0
         """Number of nodes to request from the master; 0: keep the current number."""
         self.first_desired_node = 0
-        """Number of the first node of the requested layout; 0: the next free one."""
+        """The nodes of the requested layout are numbered from here; 0: the master chooses the next
+        free number."""
         self.is_draining = False
         """Whether the command drains the run."""
         self._every_s = every_s
@@ -93,8 +95,8 @@ class StatusPoller(Role):
         self._answered_at[sender] = self.now
         self._has_run |= sender == "master" and message.state == Phase.RUNNING.value
         self.addresses.update(message.addresses)
-        if message.wanted:
-            self._retain_nodes(message.wanted)
+        if message.required_nodes:
+            self._retain_nodes(message.required_nodes)
         figures = dict(message.figures)
         for name in ("outputs", "dead_letters"):
             largest = self._largest_totals.get((name, sender), 0)

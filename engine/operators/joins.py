@@ -3,6 +3,9 @@
 Both streams enter one operator as pairs (side, element): side 0 is the left stream, 1 the right. An
 output is a pair (left element, right element); None stands for a partner that does not exist. A
 broadcast differs: its inputs are triples, and the user's function makes its outputs (`with_table`).
+
+`apply_reference` and `fire_reference` are independent implementations of the same joins. The
+reference interpreter runs them to check the results.
 """
 
 from __future__ import annotations
@@ -55,16 +58,16 @@ def _pair(side: int, element: object, other: object = None) -> Pair:
 
 @dataclass(frozen=True)
 class IntervalJoin(KeyedOperator):
-    """Join of elements whose event times differ by at least `earliest` and at most `latest`.
+    """Join of elements whose event times are close: lower_bound <= right - left <= upper_bound.
 
-    The difference is the right event time minus the left one, in microseconds. An element is stored
-    until the watermark has passed the event times of all possible partners. If it has had none by
-    then and its side is in `alone`, the join emits it without a partner.
+    `right` and `left` are the event times of the elements; bounds are in microseconds. An element
+    is stored until the watermark has passed the event times of all possible partners. If it has had
+    none by then and its side is in `outer_sides`, the join emits it without a partner.
     """
 
-    earliest: int
-    latest: int
-    alone: tuple[int, ...]
+    lower_bound: int
+    upper_bound: int
+    outer_sides: tuple[int, ...]
 
     kind = "join"
     emits_many = True
@@ -95,11 +98,11 @@ class IntervalJoin(KeyedOperator):
     ) -> list[Pair]:
         """Remove the element of a timer, which can find no partner any more.
 
-        If it has had none and its side is in `alone`, return it as a pair with None.
+        If it has had none and its side is in `outer_sides`, return it as a pair with None.
         """
         side, label = _element_of(timer.name)
         _, element, was_matched = (lefts, rights)[side].pop(label)
-        return [] if was_matched or side not in self.alone else [_pair(side, element)]
+        return [] if was_matched or side not in self.outer_sides else [_pair(side, element)]
 
     def event_time_of_timer(self, timer: Timer) -> int:
         side, _ = _element_of(timer.name)
@@ -107,14 +110,14 @@ class IntervalJoin(KeyedOperator):
 
     def _fits(self, side: int, event_time: int, other_time: int) -> bool:
         difference = other_time - event_time if side == LEFT else event_time - other_time
-        return self.earliest <= difference <= self.latest
+        return self.lower_bound <= difference <= self.upper_bound
 
     def _end(self, side: int, event_time: int) -> int:
-        """Return the watermark at which only late partners of an element can still arrive."""
-        return event_time + 1 + (self.latest if side == LEFT else -self.earliest)
+        """Return the watermark from which every further partner of an element would be late."""
+        return event_time + 1 + (self.upper_bound if side == LEFT else -self.lower_bound)
 
     def parameters(self) -> object:
-        return self.earliest, self.latest, self.alone
+        return self.lower_bound, self.upper_bound, self.outer_sides
 
     def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
@@ -140,7 +143,7 @@ class IntervalJoin(KeyedOperator):
     ) -> list[object]:
         side, label = _element_of(timer.name)
         _, element, matched = cast(list[Waiting], states)[side].pop(label)
-        if matched or side not in self.alone:
+        if matched or side not in self.outer_sides:
             return []
         return [(element, None) if side == LEFT else (None, element)]
 
@@ -155,9 +158,9 @@ class AsOfJoin(KeyedOperator):
 
     A left element waits until the watermark has passed its event time. When a right element
     arrives, the join drops the right elements that only late left elements could still need. A left
-    element may be made by a timer, such as the row of a window. It then arrives at the record that
-    moves the watermark past its event time, but is not late. So `watermark_before`, the watermark
-    before the record, decides which right elements are needed.
+    element may be made by a timer, such as the row of a window. It is processed with the record
+    that moves the watermark past its event time, and it is not late. So the join uses
+    `watermark_before`, the watermark before that record, to decide which right elements to keep.
     """
 
     tolerance: int | None
@@ -232,7 +235,8 @@ class AsOfJoin(KeyedOperator):
 class Lookup(KeyedOperator):
     """Join of each left element with the last earlier right element of its key, in label order.
 
-    Right elements that come later do not change the pair.
+    Right elements that come later do not change the pair. Unlike Flink's lookup join, it reads no
+    external table.
     """
 
     kind = "lookup"
@@ -256,11 +260,11 @@ class Lookup(KeyedOperator):
         return []
 
 
-def pairs_of_window(alone: tuple[int, ...]) -> Callable[[dict[str, Any]], list[Pair]]:
+def pairs_of_window(outer_sides: tuple[int, ...]) -> Callable[[dict[str, Any]], list[Pair]]:
     """Return a function that makes the pairs of a window from its row.
 
-    The item `values` of the row is the list of (side, element) in the window. `alone`: the sides
-    whose elements are emitted if the window has no partner for them.
+    The item `values` of the row is the list of (side, element) in the window. `outer_sides`: the
+    sides whose elements are emitted if the window has no partner for them.
     """
 
     def pairs(row: dict[str, Any]) -> list[Pair]:
@@ -270,7 +274,7 @@ def pairs_of_window(alone: tuple[int, ...]) -> Callable[[dict[str, Any]], list[P
         lefts, rights = sides
         if lefts and rights:
             return [(left, right) for left in lefts for right in rights]
-        return [_pair(side, element) for side in alone for element in sides[side]]
+        return [_pair(side, element) for side in outer_sides for element in sides[side]]
 
     return pairs
 
@@ -278,8 +282,8 @@ def pairs_of_window(alone: tuple[int, ...]) -> Callable[[dict[str, Any]], list[P
 def broadcast_keys(copies: int) -> list[int]:
     """Return a key for each copy of a table.
 
-    With `copies` key groups, each group would have one of the keys. So nodes own nearly equal
-    numbers of copies.
+    The keys spread evenly over the hash space: cut into `copies` key groups, each group would hold
+    one key. So nodes own nearly equal numbers of copies.
     """
     return [
         next(key for key in count() if group_of(key, copies) == group) for group in range(copies)
@@ -320,7 +324,7 @@ def tag_for_copies(
 def with_table(
     function: Callable[[Any, Mapping[Any, Any]], Iterable[Any]],
 ) -> Callable[..., Iterable[Any]]:
-    """Return the function of `process` that maintains a copy of the table and reads it.
+    """Return a function for `process` that updates a copy of the table and passes it to `function`.
 
     It takes the triples of `tag_for_copy` and `tag_for_copies`. It puts rows of the right stream
     into the table, and calls the user's `function` with each left element and the table.

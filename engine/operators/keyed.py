@@ -6,11 +6,10 @@
 A user function may keep a reference to its argument, to a value that it put into a state, or to an
 output that it returned, and change that object later. So the engine stores payloads in a form that
 user code cannot change (`engine.state.values`), and a function always gets the payload as it
-arrived. At first, states store values as they are. If a batch leaves a value in a state that user
-code could change, the operator rolls the batch back and applies it again. From then on, its states
-serialise their values (`engine.state.table`). If an output could change before it leaves the chain,
-the operator also applies the batch again. From then on, it copies its outputs
-(`Keyed.undo_if_unsafe`).
+arrived. At first, states store values as they are. After each batch, the operator checks that user
+code cannot change the new values and outputs (`Keyed.undo_if_unsafe`). If it could, the operator
+rolls the batch back and applies it again. From then on, its states serialise their values
+(`engine.state.table`), or it copies its outputs.
 """
 
 from __future__ import annotations
@@ -61,8 +60,8 @@ from driftline.engine.wire.label_columns import Labels
 class Keyed:
     """Base of keyed steps: owns the states, calls the function, sends the outputs.
 
-    `record`: whether final changes go to the changelog, for snapshots; `encoder`: encodes this
-    operator's outputs where they leave the chain.
+    `keeps_changelog`: whether final changes go to the changelog, for snapshots; `encoder`: encodes
+    this operator's outputs where they leave the chain.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class Keyed:
         vertex: Vertex,
         next_step: Step,
         failures: FailureReporter,
-        record: bool = True,
+        keeps_changelog: bool = True,
         encoder: OutputEncoder | None = None,
     ) -> None:
         assert vertex.key is not None
@@ -79,13 +78,14 @@ class Keyed:
         self.key = vertex.key
         self.function = vertex.function
         self.emits_many = vertex.operator.emits_many
-        self.apply = self.function if len(vertex.states) == 1 and not self.emits_many else None
+        is_direct = len(vertex.states) == 1 and not self.emits_many
+        self.direct_function = self.function if is_direct else None
         """The user function, if it can be called directly with a payload and one state. None if
         `call` is needed: the operator does not have exactly one state, may emit several outputs per
         element, or copies its outputs."""
         self.next_step = next_step
         self.failures = failures
-        self.record = record
+        self.keeps_changelog = keeps_changelog
         self.encoder = encoder or OutputEncoder(vertex.name, vertex.fields)
         self._has_maps = any(isinstance(state, MapState) for state in vertex.states)
         self.undo_log: UndoLog = []
@@ -146,9 +146,9 @@ class Keyed:
             result = self.function(value, *states)
             return self._copy_outputs(key, [result])[0] if self.copies_outputs else result
         except BaseException as error:
-            return self.failed(key, value, error, changes_before)
+            return self.roll_back_failed_call(key, value, error, changes_before)
 
-    def failed(
+    def roll_back_failed_call(
         self, key: object, value: object, error: BaseException, changes_before: int
     ) -> Failure:
         """Undo the changes of a function that raised; return the failure.
@@ -193,7 +193,7 @@ class Keyed:
 
     def are_values_safe(self, changes: UndoLog) -> bool:
         """Return whether user code cannot change the new values in these changes."""
-        if self.table.convert is not None or not changes:  # states that serialise hold bytes
+        if self.table.convert is not None or not changes:  # serialised values cannot change
             return True
         _, slots, _, new_values = columns_of(changes)
         if can_stay_unfrozen(slots, new_values):
@@ -208,14 +208,14 @@ class Keyed:
         """Roll a batch back if user code could still change its values; return whether it must be
         applied again.
 
-        Precondition: the undo log has the batch's changes after the first `changes_before` ones. If
-        the result is True, the operator from now on serialises its states, or copies its outputs,
+        Precondition: `undo_log[changes_before:]` holds the changes of the batch. If the result is
+        True, the operator from now on serialises its states, or copies its outputs,
         so that user code cannot change the values of the next attempt. If the result is False,
         `frozen_results` is set.
 
-        The operator begins to copy outputs in two cases. If some are mutable and another function
-        of the chain takes them, it copies by encoding and decoding. The other case is an output
-        that contains a MapState, which the next element of the key may change.
+        The operator begins to copy outputs in two cases: another function of the chain takes
+        mutable outputs, or an output contains a MapState, which the next element of the key may
+        change. In the first case it copies by encoding and decoding.
         """
         if self.must_serialise_states or not self.are_values_safe(self.undo_log[changes_before:]):
             serialise(self.table)
@@ -233,7 +233,7 @@ class Keyed:
         if not (self.encoder.functions_follow or self._contain_map_states(results)):
             return False
         self.copies_outputs = True
-        self.apply = None
+        self.direct_function = None
         return True
 
     def _contain_map_states(self, results: Values) -> bool:
@@ -261,7 +261,7 @@ class Keyed:
 
     def add_changes(self, changes: UndoLog) -> list[object]:
         """Add final changes to the changelog. Returns the keys with removals."""
-        if self.record:
+        if self.keeps_changelog:
             return self.changelog.add_changes(changes)
         return keys_of_removals(changes)
 
@@ -326,7 +326,7 @@ class ArrivalOrder(Keyed):
         self.emit(labels, keys, results)
 
     def _apply(self, labels: Labels, keys: list[object], values: Values) -> Values:
-        call, apply, undo_log = self.call, self.apply, self.undo_log
+        call, apply, undo_log = self.call, self.direct_function, self.undo_log
         if apply is None:
             return list(map(call, labels, keys, values))
         results: Values = []
@@ -335,5 +335,5 @@ class ArrivalOrder(Keyed):
             try:
                 results.append(apply(value, state))
             except BaseException as error:
-                results.append(self.failed(key, value, error, changes_before))
+                results.append(self.roll_back_failed_call(key, value, error, changes_before))
         return results

@@ -73,10 +73,10 @@ class Speculative(Keyed):
         vertex: Vertex,
         next_step: Step,
         failures: FailureReporter,
-        record: bool = True,
+        keeps_changelog: bool = True,
         encoder: OutputEncoder | None = None,
     ) -> None:
-        super().__init__(vertex, next_step, failures, record, encoder)
+        super().__init__(vertex, next_step, failures, keeps_changelog, encoder)
         self.batches: list[Applied] = []
         """Unsettled batches, in order of application."""
         self._open: list[Applied] = []
@@ -122,11 +122,11 @@ class Speculative(Keyed):
         change the values that the function stored or returned (`undo_if_unsafe`).
         """
         try:
-            if self.apply is None:
+            if self.direct_function is None:
                 batch.results = list(map(self.call, batch.labels, batch.keys, values))
             else:
                 states = map(self.table.__getitem__, batch.keys)
-                batch.results = list(map(self.apply, values, states))
+                batch.results = list(map(self.direct_function, values, states))
         except BaseException as error:
             reraise_interrupt(error)
             self.roll_back(0)
@@ -164,7 +164,7 @@ class Speculative(Keyed):
         values: Values,
     ) -> list[bool]:
         """Apply the elements that are in order. Returns per element whether it was applied."""
-        call, apply, undo_log = self.call, self.apply, self.undo_log
+        call, apply, undo_log = self.call, self.direct_function, self.undo_log
         latest: dict[object, Label] = {}
         for key, applied in later_elements.items():
             last_batch, position = applied[-1]
@@ -185,7 +185,7 @@ class Speculative(Keyed):
             try:
                 add_result(call(label, key, value) if apply is None else apply(value, state))
             except BaseException as error:
-                add_result(self.failed(key, value, error, changes_before))
+                add_result(self.roll_back_failed_call(key, value, error, changes_before))
             add_end(len(undo_log))
         return was_applied
 
@@ -284,7 +284,7 @@ class Speculative(Keyed):
 
     def close(self, frontier: int) -> None:
         self.closed = max(self.closed, frontier)
-        if self.record:
+        if self.keeps_changelog:
             still_open = []
             for batch in self._open:
                 if batch.last_time < frontier:

@@ -5,7 +5,7 @@ such an operator waits until all elements below a time have arrived. Then it app
 in label order. It never undoes anything. Between elements *timers* fire, each at the first root at
 which the watermark reaches the timer's time. To the next stage the operator is like a source: it
 emits outputs in label order, and promises that everything below a time has been emitted
-(`TimedStep.done`).
+(`TimedStep.done_below`).
 
 The timers of a key are a state of the operator: a map from the timer's name to its time. Snapshots
 and rescaling treat it like any other state.
@@ -100,14 +100,14 @@ class TimedStep(Speculative):
         next_step: Step,
         failures: FailureReporter,
         watermark: Watermark,
-        record: bool = True,
+        keeps_changelog: bool = True,
         encoder: OutputEncoder | None = None,
     ) -> None:
-        super().__init__(vertex, next_step, failures, record, encoder)
+        super().__init__(vertex, next_step, failures, keeps_changelog, encoder)
         assert vertex.on_timer is not None
         self.on_timer = vertex.on_timer
         self._expires = any(ttl_of(state) is not None for state in vertex.states)
-        self.done = 0
+        self.done_below = 0
         """Time below which all elements are applied, the due timers have fired, and the outputs of
         both are emitted."""
         self.too_late = 0
@@ -195,7 +195,7 @@ class TimedStep(Speculative):
         emitted = sorted([row for row in rows if row[2] is not NO_OUTPUTS], key=_label_of)
         batch.values = batch.results = [None] * len(batch.labels)  # nothing is ever undone
         self._append(batch)
-        self.done = until
+        self.done_below = until
         if emitted:
             labels, keys, results = map(list, zip(*emitted, strict=True))
             if not self.emits_many:
@@ -256,7 +256,7 @@ class TimedStep(Speculative):
                         result = self._collected(key, outputs)
                         self._renew_expiries(timers, changes_before)
                 except BaseException as error:
-                    result = self.failed(key, value, error, changes_before)
+                    result = self.roll_back_failed_call(key, value, error, changes_before)
                 add_result(batch, label, key, result)
             if earliest.get(key, ENDED) <= last_watermark:
                 self._fire(key, last_root, last_watermark, batch)
@@ -324,12 +324,12 @@ class TimedStep(Speculative):
             keys.append(heappop(self._due)[2])
         return keys
 
-    def failed(
+    def roll_back_failed_call(
         self, key: object, value: object, error: BaseException, changes_before: int
     ) -> Failure:
         timers = self._timers(key)
         count_before = len(timers)
-        failure = super().failed(key, value, error, changes_before)
+        failure = super().roll_back_failed_call(key, value, error, changes_before)
         self.timer_count += len(timers) - count_before
         return failure
 
@@ -406,7 +406,7 @@ class TimedStep(Speculative):
                 )
                 self._renew_expiries(user_timers, changes_before)
             except BaseException as error:
-                result = self.failed(key, (name, at), error, changes_before)
+                result = self.roll_back_failed_call(key, (name, at), error, changes_before)
             self._add_result(batch, label, key, result)
         self._schedule(key)
 

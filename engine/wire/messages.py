@@ -616,7 +616,7 @@ class StatusReport(ControlMessage, tag=39, frozen=True):
 
     `figures`: (name, value) of each metric. `waits_for`: details of the state; "" if there are
     none. From the master only: `addresses`: (name, address) of all members; `obstacles`: what
-    blocks the run from outside; `wanted`: the names of all nodes whose processes must run;
+    blocks the run from outside; `required_nodes`: the names of all nodes whose processes must run;
     `layout`: the numbers of the nodes that run the flow; `rescaling`: the human-readable state of a
     rescaling, "" without one; `refused`: why the master rejected a requested number of nodes, ""
     if it did not.
@@ -631,7 +631,7 @@ class StatusReport(ControlMessage, tag=39, frozen=True):
     waits_for: str
     addresses: tuple[tuple[str, str], ...]
     obstacles: tuple[str, ...] = ()
-    wanted: tuple[str, ...] = ()
+    required_nodes: tuple[str, ...] = ()
     layout: tuple[int, ...] = ()
     rescaling: str = ""
     refused: str = ""

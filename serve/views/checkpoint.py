@@ -1,7 +1,7 @@
 """Checkpoints of views: after a restart, a view reads only the journal after its checkpoint.
 
-If the journal still contains all outputs from the beginning, a view can be rebuilt from it. So a
-checkpoint that is damaged or belongs to another run is logged and ignored. A second file contains
+A checkpoint that is damaged or belongs to another run is logged and ignored, if the journal still
+contains all outputs from the beginning: the view is rebuilt from it. A second file contains
 notes: which T was the newest at which moment. From them `Retention` computes how far back a view
 must answer.
 """

@@ -172,14 +172,16 @@ class LocalCluster(Supervisor):
         """
         poller.desired_nodes, poller.first_desired_node = self._desired_nodes, self._first_new_node
         report = poller.reports.get("master")
-        if report is None or report.state in ENDING_STATES or not report.wanted:
+        if report is None or report.state in ENDING_STATES or not report.required_nodes:
             return
         answered_at = poller.answered_at("master")
         if (layout := node_names(report.layout)) != self._layout:
             self._layout = layout
             remove_outdated(Path(self.config.state), report.layout, self._children)
-        wanted = self._layout if self._desired_nodes == len(self._layout) else report.wanted
-        nodes = {name for name in (*self._children, *wanted) if name.startswith("node-")}
+        required_nodes = (
+            self._layout if self._desired_nodes == len(self._layout) else report.required_nodes
+        )
+        nodes = {name for name in (*self._children, *required_nodes) if name.startswith("node-")}
         for name in filter(self._accepts_node, nodes):
             each = self._children.get(name)
             if each is None:
@@ -195,7 +197,7 @@ class LocalCluster(Supervisor):
         `report`: a report that the master sent after the exit.
         """
         del self._stopped_at[name]
-        if name in report.wanted:
+        if name in report.required_nodes:
             self._start(name)
             return
         each = self._children.pop(name)
