@@ -52,7 +52,7 @@ class ProgressFigures(Struct, frozen=True):
     """Unreadable records that this call has set aside."""
     records_per_s: float
     """Records read per second, over the last `RATE_WINDOW_S`."""
-    in_flight: int
+    undelivered: int
     """Records whose outputs are not all delivered."""
     lag_s: float
     """Age of the oldest undelivered record.
@@ -76,7 +76,7 @@ class ProgressFigures(Struct, frozen=True):
             *([counted(self.dead_letters, "dead letter")] if self.dead_letters else ()),
             *([counted(self.bad_records, "bad record")] if self.bad_records else ()),
             f"{self.records_per_s:.0f} records/s",
-            f"{self.in_flight} in flight",
+            f"{self.undelivered} undelivered",
             f"lag {self.lag_s:.1f} s",
         ]
         if self.p50_s is not None and self.p99_s is not None:

@@ -209,7 +209,7 @@ def check_progress(run: LiveRun) -> None:
             sent = sum(max(0.0, min(event.at, end) - start) for start, end in run.sent) * RATE
             assert sent - LATE_S * RATE <= event.number("records") <= sent + RATE, event.message
             assert event.number("outputs") <= event.number("records")
-            assert event.number("in_flight") <= LATE_S * RATE
+            assert event.number("undelivered") <= LATE_S * RATE
     [over] = [event for event in events if event.name == "run-ended"]
     assert over.number("records") == sum(run.stored().values())
 

@@ -80,7 +80,7 @@ def test_run_survives_full_disk_twice_even_during_shutdown(tmp_path: Path, disk:
         waits = run.until("standstill")["fields"]["reason"]
         assert f"cannot write records to its input log: input log {state / 'input-0'}" in waits
         assert "No space left on device" in waits
-        assert str(state) in run.until("progress", in_flight=1)["fields"]["state"]
+        assert str(state) in run.until("progress", undelivered=1)["fields"]["state"]
         disk.make_room()
         sender.join()
         run.until("standstill-over")

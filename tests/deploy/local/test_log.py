@@ -174,7 +174,7 @@ def test_final_progress_matches_report_and_reference(killed: LoggedRun) -> None:
     lines = sum(len(file.read_text().splitlines()) for file in killed.output.glob("*.jsonl"))
     assert figures["records"] == report["records"] == 200
     assert figures["outputs"] == lines == 200, "one output for each record, as the flow defines"
-    assert (figures["in_flight"], figures["lag_s"], figures["state"]) == (0, 0, "ended")
+    assert (figures["undelivered"], figures["lag_s"], figures["state"]) == (0, 0, "ended")
     size = (killed.output.parent / "in.jsonl").stat().st_size
     assert figures["inputs"] == [
         {"name": "in.jsonl", "records": 200, "position": size, "size": size, "percent": 100.0,

@@ -64,7 +64,7 @@ def test_progress_line_shows_records_and_outputs_of_one_moment(
     progress.show(LOG_INTERVAL_S + 0.02)
     (line,) = caplog.messages
     assert line.startswith("100 records, 95 outputs, ")
-    assert "5 in flight" in line
+    assert "5 undelivered" in line
 
 
 def test_unresponsive_node_does_not_suppress_the_progress_line(
