@@ -70,6 +70,10 @@ def test_inputs_by_name_need_not_be_in_the_order_of_the_sources() -> None:
         (["a", "b"], "source 'left': a: there is no such file. A text is taken for"),
         ([[], b"abc"], "source 'right': a bytes is not an input"),
         ([[], {1, 2}], "source 'right': a set has no order"),
+        (
+            [[], ListSource],
+            "source 'right': ListSource is a class; give an object",
+        ),
         ([[], QueueSource()], "source 'right': a live source does not end by itself"),
         ([[], "tcp://*:5555"], "tcp://*:5555 is an address; only the command"),
     ],

@@ -170,12 +170,20 @@ class BrokenSource:
         return "broken"
 
 
+class WithoutRepr:
+    """An object that cannot be shown."""
+
+    def __repr__(self) -> str:
+        raise ValueError("no repr")
+
+
 @pytest.mark.parametrize(
     ("yields", "problem"),
     [
         ([(1, "a"), (2, "b", "c")], r"yielded \(2, 'b', 'c'\); give pairs"),
         ([(2, "a"), (1, "b")], "yielded the time 1 after 2"),
         ([(0, "a")], "yielded the time 0 after 0"),
+        ([WithoutRepr()], "yielded <a WithoutRepr whose repr raises ValueError>; give pairs"),
         ([(2.0, "a")], r"yielded the time 2\.0 after"),
         ([(2**62, "a")], r"less than 2\*\*62"),
         ([BadRecord(3, "file", "reason", "text"), (3, "b")], "yielded the time 3 after 3"),

@@ -72,6 +72,7 @@ def test_flow_object_takes_precedence_over_functions(tmp_path: Path) -> None:
         ("a, b = made(), made()", "", r"has 2 flows \(a, b\): name one, as .*some.py:NAME"),
         ("del made", "", "has no flows: give it one"),
         ("", "mad", "has no 'mad': give the name of a Flow, or of a function"),
+        ("first = made()", "fist", "has no 'fist': .*; its flows are: first"),
         ("", "Flow", "some.py:Flow is a class, not a Flow"),
         ("def wants(a, *b, c, d=1, **e): pass", "wants", "takes no arguments, but .* needs a, c"),
         ("def gives(): return [made()]", "gives", "some.py:gives returns a list, not a Flow"),
