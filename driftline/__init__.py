@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Top,
     )
     from driftline.engine.operators.context import Context
+    from driftline.engine.operators.count_windows import CountWindow
     from driftline.engine.operators.iterate import Again
     from driftline.engine.operators.sketches import ApproximateCountDistinct, Quantile
     from driftline.engine.operators.timers import TimedContext, Timer
@@ -68,6 +69,7 @@ __all__ = [
     "Context",
     "Count",
     "CountDistinct",
+    "CountWindow",
     "Days",
     "DriftlineError",
     "First",
@@ -132,6 +134,7 @@ MODULES = {
         "Top",
     ],
     "driftline.engine.operators.context": ["Context"],
+    "driftline.engine.operators.count_windows": ["CountWindow"],
     "driftline.engine.operators.iterate": ["Again"],
     "driftline.engine.operators.sketches": ["ApproximateCountDistinct", "Quantile"],
     "driftline.engine.operators.timers": ["TimedContext", "Timer"],

@@ -18,6 +18,7 @@ from driftline.engine.flow.flow_graph import FlowGraph
 from driftline.engine.keygroups import GROUPS_MAX
 from driftline.engine.operators.aggregates import Aggregate, Collect, Field, Reduce
 from driftline.engine.operators.context import Context
+from driftline.engine.operators.count_windows import CountWindow, CountWindowed
 from driftline.engine.operators.hopping import HoppingLate, HoppingWindowed
 from driftline.engine.operators.iterate import Again, Iterate, in_rounds
 from driftline.engine.operators.joins import (
@@ -578,12 +579,14 @@ class KeyedStream(Generic[K, T]):
         operator = RunningTop(number, getter(by, self.stream.vertex.fields, f"top(by={by!r})"))
         return self._add_keyed(operator, name, None, operator.apply, operator.states)
 
-    def window(self, windows: Windows, *, lateness: Duration = 0) -> WindowedStream[K, T]:
-        """Divide the elements of each key into windows of event time.
+    def window(
+        self, windows: Windows | CountWindow, *, lateness: Duration = 0
+    ) -> WindowedStream[K, T]:
+        """Divide the elements of each key into windows of event time, or of a number of elements.
 
         Args:
             windows: ``Tumbling("1m")``, ``Hopping("10m", every="1m")``, ``Session("30m")``,
-                ``Days("Europe/Berlin")``.
+                ``Days("Europe/Berlin")``; or ``CountWindow(100)``.
             lateness: How long after its end a window waits for late elements before its row is
                 emitted. The watermark already lags behind by the `max_delay` of the sources.
 
@@ -591,11 +594,14 @@ class KeyedStream(Generic[K, T]):
             The windows; one of their methods adds the operator.
 
         Raises:
-            FlowError: `windows` is not a `Windows`, or `lateness` is not a duration.
+            FlowError: `windows` are no windows, or `lateness` is not a duration.
         """
-        if not isinstance(windows, Windows):
+        if not isinstance(windows, Windows | CountWindow):
             raise FlowError(f"window({windows!r}): give windows, such as Tumbling('1m')")
-        return WindowedStream(self, windows, parse_duration(lateness, "lateness"))
+        wait = parse_duration(lateness, "lateness")
+        if wait and isinstance(windows, CountWindow):
+            raise FlowError("window(CountWindow(...)) takes no lateness: no element is late")
+        return WindowedStream(self, windows, wait)
 
     if not TYPE_CHECKING:  # type checkers report an unkeyed method of a keyed stream
 
@@ -639,13 +645,13 @@ class KeyedStream(Generic[K, T]):
 
 @dataclass(frozen=True, slots=True)
 class WindowedStream(Generic[K, T]):
-    """Stream of T, partitioned by keys K and by windows of event time.
+    """Stream of T, partitioned by keys K and by windows.
 
     `lateness`: how long windows wait for late elements, in microseconds.
     """
 
     keyed: KeyedStream[K, T]
-    windows: Windows
+    windows: Windows | CountWindow
     lateness: int
 
     def aggregate(
@@ -662,13 +668,17 @@ class WindowedStream(Generic[K, T]):
 
         Returns:
             A stream of dicts: key, start and end of the window as ISO 8601 text, and the results.
+            With a `CountWindow`, `number` of the window (from 1) instead of start and end.
 
         Raises:
             FlowError: There is no aggregate, an aggregate has a reserved name (key, start, end,
-                preliminary), `emit` is invalid, or the name is taken.
+                preliminary; key, number), `emit` is invalid, or the name is taken.
         """
-        if emit not in ("final", "updates"):
-            raise FlowError(f"emit is {emit!r}, but must be 'final' or 'updates'")
+        windows = self.windows
+        counts = isinstance(windows, CountWindow)
+        if emit not in ("final", "updates")[: 1 if counts else 2]:
+            expected = "'final'" if counts else "'final' or 'updates'"
+            raise FlowError(f"emit is {emit!r}, but must be {expected}")
         if not aggregates:
             raise FlowError("aggregate() needs aggregates, as in aggregate(count=Count())")
         for column, aggregate in aggregates.items():
@@ -676,9 +686,12 @@ class WindowedStream(Generic[K, T]):
                 raise FlowError(
                     f"aggregate({column}={aggregate!r}): give an aggregate, such as Count()"
                 )
-            if column in RESERVED:
+            if column in (("key", "number") if counts else RESERVED):
                 raise FlowError(f"aggregate({column}=...): rows have their own {column!r}")
-        named_aggregates, windows = tuple(aggregates.items()), self.windows
+        named_aggregates = tuple(aggregates.items())
+        if isinstance(windows, CountWindow):
+            operator = CountWindowed(windows.size, named_aggregates)
+            return self.keyed._add_keyed(operator, name, None, operator.apply, operator.states)
         if isinstance(windows, Hopping) and windows.overlap and emit == "final":
             return self._add(HoppingWindowed(windows, self.lateness, named_aggregates), name)
         return self._add(
@@ -717,6 +730,8 @@ class WindowedStream(Generic[K, T]):
         that the element missed). A metric counts them, too. Each access adds an operator.
         """
         windows = self.windows
+        if isinstance(windows, CountWindow):
+            raise FlowError("windows of a number of elements have no late elements")
         if isinstance(windows, Hopping) and windows.overlap:
             return self._add(HoppingLate(windows, self.lateness), None)
         return self._add(Late(windows, self.lateness), None)

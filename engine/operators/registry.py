@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from driftline.engine.operators.count_windows import CountWindowed
 from driftline.engine.operators.iterate import Iterate
 from driftline.engine.operators.joins import AsOfJoin, IntervalJoin, Lookup
 from driftline.engine.operators.keyed_operators import (
@@ -28,6 +29,7 @@ OPERATORS: tuple[type[Operator], ...] = (
     DistinctInTime,
     RunningTop,
     Windowed,
+    CountWindowed,
     Late,
     IntervalJoin,
     AsOfJoin,

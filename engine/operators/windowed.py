@@ -213,8 +213,7 @@ class Windowed(KeyedOperator):
         # part of the type. It is also part of the type of the state with the timers, because the
         # timers belong to the windows.
         windows = " ".join(map(str, self.windows.parameters()))
-        aggregates = ", ".join(f"{name}={type(each).__name__}" for name, each in self.aggregates)
-        return f"{super().state_type(state)} of {windows} ({aggregates})"
+        return f"{super().state_type(state)} of {windows} ({types_of(self.aggregates)})"
 
     # The same for the reference interpreter. It stores the elements of each window, and adds all of
     # them to new accumulators at each element.
@@ -297,6 +296,11 @@ class Late(Windowed):
     ) -> list[object]:
         super().fire_reference(vertex, context, timer, states)
         return []
+
+
+def types_of(aggregates: Iterable[tuple[str, Aggregate]]) -> str:
+    """Return the names and types of aggregates, in their order, as text."""
+    return ", ".join(f"{name}={type(each).__name__}" for name, each in aggregates)
 
 
 def _session(elements: _Elements, start: int, end: int) -> tuple[int, int, list[_Member]]:

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.streams import KeyedStream, Stream
+from driftline.engine.operators.count_windows import CountWindow
 from driftline.engine.operators.joins import HOW
 from driftline.engine.operators.registry import OPERATORS
 from driftline.engine.state.managed import ListState, MapState, ReducingState, State, ValueState
@@ -184,8 +185,12 @@ class _FlowBuilder(Struct):
             branch.stream = keyed.distinct(ttl=ttl, name=self._name("distinct in time"))
             return
         if self.timer_rng is not None and extra_rng.random() < 0.1:
-            top = keyed.top(2, by=1, name=self._name("top 2"))
-            branch.stream = top.map(of_row, name=self._name("row of top"))
+            if extra_rng.random() < 0.5:
+                top = keyed.top(2, by=1, name=self._name("top 2"))
+                branch.stream = top.map(of_row, name=self._name("row of top"))
+            else:
+                lists = keyed.window(CountWindow(3)).collect(name=self._name("lists of 3"))
+                branch.stream = lists.map(of_row, name=self._name("row of a list"))
             return
         if (
             self.timer_rng is not None

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from driftline import Flow, FlowTest, run_reference
 from driftline.engine.errors import FlowError
 from driftline.engine.event_time import LIMIT, to_microseconds
 from driftline.engine.operators.aggregates import (
@@ -30,6 +31,7 @@ from driftline.engine.operators.aggregates import (
     Sum,
     Top,
 )
+from driftline.engine.operators.count_windows import CountWindow
 from driftline.engine.operators.windows import (
     Days,
     Hopping,
@@ -327,3 +329,39 @@ def test_field_is_a_name_a_position_or_a_function(field: Any) -> None:
         result = aggregate.result(folded(aggregate, [(0, element)]))
         assert result in (7, 7.0, (7,))
     assert Top(1, field).result(folded(Top(1, field), [(0, element)])) == (element,)
+
+
+def test_count_windows_have_a_row_per_full_window() -> None:
+    """Elements are in label order, also in the reference and after a kill."""
+    flow = Flow("threes")
+    keyed = flow.source("numbers").key_by(lambda number: number % 2)
+    rows = keyed.window(CountWindow(3)).aggregate(
+        first=First(), last=Last(), total=Sum(), values=Collect()
+    )
+    rows.sink("rows")
+    expected = [
+        {"key": 0, "number": 1, "first": 0, "last": 4, "total": 6, "values": (0, 2, 4)},
+        {"key": 1, "number": 1, "first": 1, "last": 5, "total": 9, "values": (1, 3, 5)},
+        {"key": 0, "number": 2, "first": 6, "last": 10, "total": 24, "values": (6, 8, 10)},
+        {"key": 1, "number": 2, "first": 7, "last": 11, "total": 27, "values": (7, 9, 11)},
+    ]
+    assert [item.value for item in run_reference(flow, [range(14)])] == expected
+    with FlowTest(flow, nodes=2) as test:
+        for number in range(14):
+            test.send("numbers", number, settle=False)
+        test.kill("node-1")
+        assert sorted(test.outputs("rows"), key=str) == sorted(expected, key=str)
+
+
+def test_count_windows_reject_what_they_cannot_do() -> None:
+    keyed = Flow("f").source("s").key_by(0)
+    rejected: list[tuple[Callable[[], object], str]] = [
+        (lambda: CountWindow(0), "at least 1"),
+        (lambda: keyed.window(CountWindow(2), lateness="1s"), "no element is late"),
+        (lambda: keyed.window(CountWindow(2)).late, "no late elements"),
+        (lambda: keyed.window(CountWindow(2)).aggregate(emit="updates", n=Count()), "be 'final'"),
+        (lambda: keyed.window(CountWindow(2)).aggregate(number=Count()), "their own 'number'"),
+    ]
+    for call, text in rejected:
+        with pytest.raises(FlowError, match=text):
+            call()
