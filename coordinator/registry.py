@@ -238,9 +238,9 @@ def check_identity(
         lines = "".join(f"\n  {text}" for text in differences or ["the flow is different"])
         raise StateMismatch(
             f"{where} holds the state of another run, or of this flow before a change:{lines}\n"
-            "Continue that run with its unchanged flow and options. A changed flow can start from "
-            "the states of that run: write them with `driftline savepoint`, and start the flow "
-            "with --from-snapshot. For another run "
+            "To continue that run, remove these differences. A changed flow can start from the "
+            "state of that run: write it with `driftline savepoint`, and start the flow with "
+            "--from-snapshot. For another run "
             f"{other_run_advice}, or {start_over_advice}"
         )
     return state

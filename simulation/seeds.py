@@ -26,7 +26,6 @@ FAULTS = (
     "crash",
     "cut connection",
     "damaged",
-    "done but failed",
     "failed",
     "hang",
     "lost message",
@@ -36,6 +35,7 @@ FAULTS = (
     "power failure",
     "producer that breaks the protocol",
     "repeated message",
+    "reported failure of",
     "slow turn",
 )
 """Prefixes of the names of faults; other counted events are not faults. *Damaged* data have a

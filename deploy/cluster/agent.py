@@ -352,7 +352,7 @@ class Agent:
         )
         runner.draining = submission.desired_state is DesiredState.STOP
         log.info(
-            "flow %s: running %s here",
+            "flow %s: starting %s here",
             *(submission.name, ", ".join(names) or "nothing yet"),
             extra=event_fields("hosting", flow=submission.name, processes=", ".join(names)),
         )

@@ -241,7 +241,7 @@ def _describe_state(
             return "cancelled"
         if outcome.error:
             return f"failed: {outcome.error}: {outcome.text}"
-        return "stopped normally" if outcome.text else "complete"
+        return outcome.text or "complete"
     master = reports.get(MASTER)
     if master is not None:
         summary = master.state

@@ -137,7 +137,8 @@ def rescale(
     is_done = len(layout) == nodes
     write_json(json_file, {"name": name, "done": is_done, "nodes": agents, "error": None})
     if is_done:
-        click.echo(f"flow {name} has {counted(nodes, 'node')}, at {', '.join(agents)}")
+        places = (f"node-{number} at {agent}" for number, agent in zip(layout, agents, strict=True))
+        click.echo(f"flow {name} has {counted(nodes, 'node')}: {', '.join(places)}")
     else:
         click.echo(f"rescale of flow {name} to {counted(nodes, 'node')} is requested; `driftline "
                    f"status {name}` shows its progress")  # fmt: skip
@@ -168,7 +169,7 @@ def remove(cluster_address: ClusterAddress, name: str, json_file: Path | None) -
     if submission is not None and submission.consumer:
         click.echo(f"  remove the --state of `driftline serve --name {name}`")
     else:
-        click.echo(f"  remove {output or 'its outputs'}")
+        click.echo(f"  move or remove {output or 'its outputs'}")
 
 
 def _agents_of(submission: Submission | None) -> list[str]:

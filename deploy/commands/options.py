@@ -47,7 +47,8 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--ordering", default="speculative", show_default=True,
                   type=click.Choice(ORDERINGS),
                   help="How exactly-once keeps elements in order: speculative applies them at once "
-                  "and corrects the result if an earlier one arrives later; buffered waits.",
+                  "and corrects the result, before it leaves, if an earlier one arrives later; "
+                  "buffered waits.",
                   )  # fmt: skip
     @click.option("--snapshot-interval-ms", default=1000, show_default=True,
                   type=click.IntRange(1, 3_600_000), help="Interval between snapshots.",

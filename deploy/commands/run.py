@@ -76,9 +76,8 @@ REFERENCE_OPTIONS = (
               )  # fmt: skip
 @click.option("--missing-after", default=MISSING_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),
-              help="Seconds of silence after which a process counts as failed. If a node or "
-              "master stays silent for as long again, and for at least 10 more seconds, it is "
-              "killed and restarted.")  # fmt: skip
+              help="Seconds of silence after which a process counts as failed. After max(S, 10) "
+              "more seconds of silence, a node or master is killed and restarted.")  # fmt: skip
 @click.option("--stalled-after", default=STALLED_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),
               help="Seconds without progress, while no node is busy, after which work counts as "

@@ -157,7 +157,7 @@ def _event_times(event_times: EventTimeStatus) -> tuple[Table, Table]:
 
 
 def _counted(figures: Mapping[str, int], name: str) -> str:
-    return f"{figures[name]} {name}" if name in figures else ""
+    return f"{figures[name]:,} {name}" if name in figures else ""
 
 
 def _size(figures: Mapping[str, int], name: str) -> str:

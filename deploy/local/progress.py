@@ -75,8 +75,8 @@ class ProgressFigures(Struct, frozen=True):
             counted(self.outputs, "output"),
             *([counted(self.dead_letters, "dead letter")] if self.dead_letters else ()),
             *([counted(self.bad_records, "bad record")] if self.bad_records else ()),
-            f"{self.records_per_s:.0f} records/s",
-            f"{self.undelivered} undelivered",
+            f"{self.records_per_s:,.0f} records/s",
+            f"{self.undelivered:,} undelivered records",
             f"lag {self.lag_s:.1f} s",
         ]
         if self.p50_s is not None and self.p99_s is not None:

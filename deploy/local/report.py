@@ -40,8 +40,8 @@ class ExitStatus(StrEnum):
 
 _TEXTS = {
     ExitStatus.COMPLETE: "complete: the end of the input is reached, and all outputs are delivered",
-    ExitStatus.DRAINED: "ended on request, before the end of the input; the outputs of all records "
-    "that were read are delivered",
+    ExitStatus.DRAINED: "drained on request, before the end of the input; the outputs of all "
+    "records that were read are delivered",
     ExitStatus.FAILED: "failed before the end of the input; outputs may be missing",
     ExitStatus.INTERRUPTED: "interrupted before the end of the input; outputs may be missing",
     ExitStatus.NOT_BEGUN: "not begun: no record was read",
@@ -131,7 +131,7 @@ def _describe_resumption(run: ClusterState, policy: Policy) -> str:
     if not policy.replay:
         return "begins with an empty state"
     if not run.snapshots:
-        return "resumes without a snapshot, from the beginning of its input"
+        return "resumes at the beginning of its input (there is no snapshot yet)"
     return f"resumes from {snapshot_name(run.snapshots[0].number, run.snapshots[0].time)}"
 
 

@@ -88,7 +88,8 @@ class DeadLetters(RateLimitedLog):
         self.add(now, escape_controls(text), len(records))
 
     def _log(self, count: int, last: str) -> None:
-        letters = counted(count, f"{self._more}dead letter")
+        noun = "bad record" if "file" in self._fields else "dead letter"
+        letters = counted(count, f"{self._more}{noun}")
         prefix = "the last one: " * (count > 1)
         fields = event_fields(self._event, count=count, directory=self._title, **self._fields)
         log.warning("%s in %s: %s%s", letters, self._title, prefix, last, extra=fields)

@@ -225,8 +225,14 @@ def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]]
     """
 
     def decorate(command: Callable[..., R]) -> Callable[..., R]:
-        @click.option("--id-field", metavar="NAME", help="Field that holds a record's id.")
-        @click.option("--text-field", metavar="NAME", help="Field that holds a record's text.")
+        @click.option(
+            "--id-field", metavar="NAME", help="Field that becomes the field `id` of each record."
+        )
+        @click.option(
+            "--text-field",
+            metavar="NAME",
+            help="Field that becomes the field `text` of each record.",
+        )
         @_sections_option(in_sections)
         @click.option("--encoding", default=UTF_8, show_default=True, metavar="NAME",
                       help="Encoding of files, except XML. A byte order mark of UTF-16 or UTF-32 "
@@ -234,7 +240,7 @@ def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]]
         @click.option("--delimiter", default=COMMA, show_default=True, metavar="CHAR",
                       help="Character between values of .csv files; \\t is a tab.")  # fmt: skip
         @wraps(command)
-        def with_shape(
+        def with_format(
             id_field: str | None,
             text_field: str | None,
             sections: bool,
@@ -249,7 +255,7 @@ def reading_options(*, in_sections: bool = False) -> Callable[[Callable[..., R]]
                 raise click.UsageError(str(error)) from None
             return command(record_format=record_format, **others)
 
-        return with_shape
+        return with_format
 
     return decorate
 

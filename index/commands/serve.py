@@ -233,7 +233,7 @@ def serve(
                 options = replace(options, flow=WHEEL_FLOW)
             deploy = cluster.deploy
         if run_service(options, listener, _report_ready, deploy):
-            text = "ended normally: run the same command again to resume"
+            text = "drained: run the same command again to resume"
         else:
             text = "cancelled by a command: accepted records are processed when the service resumes"
         log.info(text, extra=event_fields("service-ended"))

@@ -151,7 +151,8 @@ class MasterDisk:
         elif previous.layout and state.layout != previous.layout:
             self.counted["rescaled"] += 1
         elif state.incarnation > previous.incarnation > 0:
-            self.counted["recovery from a snapshot" if state.snapshots else "recovery"] += 1
+            start = "a snapshot" if state.snapshots else "the beginning"
+            self.counted[f"recovery from {start}"] += 1
             if state.snapshots != previous.snapshots:
                 self.counted["older snapshot used"] += 1
 

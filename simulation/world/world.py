@@ -244,7 +244,7 @@ class World(Struct):
         if not turn_s:
             self._end_turn(host, process)
             return
-        self.timeline.counted[f"slow turn {host.kind}"] += 1
+        self.timeline.counted[f"slow turn of {host.kind}"] += 1
         end = host.paused_until = self.timeline.now + turn_s
         self.timeline.add_trace(f"{process} is in a turn until {end:.6f}")
         self.timeline.at_time(end, lambda: self._end_turn(host, process))
@@ -299,7 +299,7 @@ class World(Struct):
         probability = self.timeline.faults.crash_at_end
         if probability == 0 or self.timeline.rng.random() >= probability:
             return False
-        self.crash(host, "at the end")
+        self.crash(host, "during the shutdown")
         return True
 
     def _check_all(self, host: SimulatedHost) -> None:
@@ -333,7 +333,7 @@ class World(Struct):
             if timeline.draw_fault(faults.job_fails, f"failed {kind}"):
                 raise Unavailable("the disk is full")
             result = host.disk.execute_job(job)
-            if timeline.draw_fault(faults.done_but_failed, f"done but failed {kind}"):
+            if timeline.draw_fault(faults.done_but_failed, f"reported failure of done {kind}"):
                 raise Unavailable("it is unknown whether the job was done")
         except DriftlineError as error:
             result = error

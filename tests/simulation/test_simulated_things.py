@@ -151,8 +151,8 @@ def test_slow_functions_take_virtual_time_and_change_nothing() -> None:
         run_one(replace(what, slow_functions=SlowFunctions(one_in=3, seconds=0.02))),
     )
     assert (quick.problem, slow.problem) == ("", "")
-    assert not quick.counted["slow turn node"]
-    assert slow.counted["slow turn node"] > 3
+    assert not quick.counted["slow turn of node"]
+    assert slow.counted["slow turn of node"] > 3
     assert slow.virtual_s > quick.virtual_s
 
 

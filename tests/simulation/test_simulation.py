@@ -55,7 +55,7 @@ def test_ended_but_unread_stream_is_part_of_the_ending_run() -> None:
 HAPPENS_AT_LEAST = {
     "committed snapshot": 300,
     "merged snapshots": 300,
-    "recovery": 30,
+    "recovery from the beginning": 30,
     "recovery from a snapshot": 30,
     "older snapshot used": 1,
     "damaged barrier": 1,
@@ -63,7 +63,7 @@ HAPPENS_AT_LEAST = {
     "damaged node": 1,
     "damaged registry": 1,
     "stopped because of damage": 1,
-    "slow turn node": 15,
+    "slow turn of node": 15,
     "slow consumer": 25,
     "input held back": 50,
     "power failure": 1,
@@ -90,12 +90,12 @@ HAPPENS_AT_LEAST = {
     "crash master after a silence": 5,
     "crash node after a silence": 5,
     "failed deliver": 1,
-    "crash master at the end": 50,
-    "crash node at the end": 5,
-    "crash front at the end": 5,
+    "crash master during the shutdown": 50,
+    "crash node during the shutdown": 5,
+    "crash front during the shutdown": 5,
     **{
         f"{how} {job}": 3
-        for how in ("failed", "done but failed")
+        for how in ("failed", "reported failure of done")
         for job in ("LoadSnapshot", "StoreSnapshot", "MergeParts", "WriteGroup", "WriteState")
     },
     **{

@@ -182,7 +182,7 @@ def test_cluster_memory_stays_flat_and_outputs_stay_correct(soak: ClusterSoak) -
         soak.rest()
         stored = soak.stored()
         lab.command("stop", FLOW)
-        assert lab.status()["flows"][0]["state"] == "stopped normally"
+        assert lab.status()["flows"][0]["state"] == "drained on request"
     except BaseException:
         (OUT / "soak-cluster-agents.log").write_text(lab.logs(all_lines=True))
         raise

@@ -47,7 +47,7 @@ class InputFigures(Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.percent is not None:
-            return f"{self.name} {int(self.percent)} %"
+            return f"{self.name} {int(self.percent)} % delivered"
         if self.waiting is None:
             return self.name
         text = f"{self.name} {self.waiting} waiting"

@@ -130,7 +130,7 @@ def _stop_cancel_and_change(machine: Machine) -> None:
         "remove", "added", status=1
     )
     assert "added has ended: drained on request" in machine.command("stop", "added")
-    assert machine.flow("added")["state"] == "stopped normally"
+    assert machine.flow("added")["state"] == "drained on request"
     changed = ADDED.replace("total + n", "n + total")
     refused = submit(machine, "added", changed, *options, status=1)
     assert "the code of operator" in refused

@@ -53,7 +53,7 @@ def test_verify_checks_the_files_of_a_flow_on_its_host(
     verdict = tmp_path / "verdict.json"
     right = machine.command("verify", "sums", "--json", verdict).splitlines()
     assert [line.split()[0] for line in right[:-1]] == ["ok"] * 6
-    assert right[-1].startswith("ended on request, before the end of the input; ")
+    assert right[-1].startswith("drained on request, before the end of the input; ")
     found = json.loads(verdict.read_text())
     assert {each["role"] for each in found["checked"]} == {
         "node-0", "node-1", "output-0", "output-1", "input-0", "used-1",

@@ -106,4 +106,4 @@ def test_service_loses_no_write_between_two_hosts(tmp_path: Path) -> None:
             sleep(LONGER_THAN_A_SESSION_S)
         service.check()
         assert service.terminate() == 0
-        assert lab.status()["flows"][0]["state"] == "stopped normally"
+        assert lab.status()["flows"][0]["state"] == "drained on request"

@@ -82,7 +82,7 @@ def test_records_of_a_file_count_once(tmp_path: Path) -> None:
     second.deliver(INFINITY)
     figures = second.figures()
     assert (figures.position, figures.size, figures.percent) == (size, size, 100.0)
-    assert str(figures) == "in.jsonl 100 %"
+    assert str(figures) == "in.jsonl 100 % delivered"
 
 
 class SettableClock:
