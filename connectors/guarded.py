@@ -203,7 +203,7 @@ class GuardedSource:
         """
         in_list: dict[str, int] = {}
         for partition, offset, _ in records:
-            if not isinstance(partition, str) or type(offset) is not int:
+            if not isinstance(partition, str) or type(offset) is not int or offset < 0:
                 return  # `check_position` rejects the record
             if offset <= (previous := in_list.get(partition, -1)):
                 raise FlowError(

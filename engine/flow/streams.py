@@ -629,6 +629,8 @@ class KeyedStream(Generic[K, T]):
         for state in states:
             if not isinstance(state, State):
                 raise FlowError(f"{kind} {operator_name!r}: {state!r} is not a state declaration")
+            if state.name == TIMERS.name:
+                raise FlowError(f"{kind} {operator_name!r}: the name {state.name!r} is reserved")
             if state.name in declared:
                 raise FlowError(f"{kind} {operator_name!r} declares state {state.name!r} twice")
             declared[state.name] = state

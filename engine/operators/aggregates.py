@@ -153,7 +153,11 @@ class Mean(Sum):
         return one[0] + other[0], super().merge(one[1], other[1])
 
     def result(self, accumulator: Any) -> Any:
-        return super().result(accumulator[1]) / accumulator[0]
+        count, (total, floats) = accumulator
+        mean = super().result((total, floats)) / count
+        if isinf(mean) and all(map(isfinite, floats)):  # only the sum is out of range
+            return float(sum(map(Fraction, floats), Fraction(total)) / count)
+        return mean
 
 
 def _in_64_bits(total: int) -> int:
@@ -164,8 +168,8 @@ def _in_64_bits(total: int) -> int:
 
 def _add_exactly(floats: tuple[float, ...], value: float) -> tuple[float, ...]:
     """Add a float to a sum without rounding (Shewchuk, Adaptive precision arithmetic, 1997)."""
-    if not isfinite(value) or not all(map(isfinite, floats)):
-        return (sum(floats) + value,)
+    if infinite := [each for each in (*floats, value) if not isfinite(each)]:
+        return (sum(infinite),)
     exact = []
     for other in floats:
         larger, smaller = (value, other) if abs(value) >= abs(other) else (other, value)

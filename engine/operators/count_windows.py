@@ -23,7 +23,7 @@ from driftline.engine.errors import FlowError
 from driftline.engine.operators.aggregates import Aggregate
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
-from driftline.engine.operators.windowed import Accumulators, Row, types_of
+from driftline.engine.operators.windowed import Accumulators, Row, fold, types_of
 from driftline.engine.state.managed import State, ValueState
 
 Filling = tuple[int, int, Accumulators]
@@ -63,10 +63,11 @@ class CountWindowed(KeyedOperator):
     def apply(self, context: Context, value: object, window: ValueState[Filling]) -> Sequence[Row]:
         number, count, accumulators = window.get((1, 0, ()))
         added = self._add(accumulators if count else self._zeros(), value, count)
+        window.set((number, count + 1, added))
         if count + 1 < self.size:
-            window.set((number, count + 1, added))
             return ()
-        row = self._row(context.key, number, added)
+        _, _, full = window.get((0, 0, ()))  # with the types that a state returns
+        row = self._row(context.key, number, full)
         window.set((number + 1, 0, ()))
         return (row,)
 
@@ -96,13 +97,8 @@ class CountWindowed(KeyedOperator):
         state = cast(ValueState[tuple[int, tuple[object, ...]]], states[0])
         number, elements = state.get((1, ()))
         elements = (*elements, value)
-        results = {}
-        for name, aggregate in self.aggregates:
-            accumulator = aggregate.zero()
-            for position, element in enumerate(elements):
-                accumulator = aggregate.add_at(accumulator, element, position)
-            results[name] = accumulator
+        accumulators = fold(self.aggregates, enumerate(elements))
         is_full = len(elements) == self.size
-        rows: list[object] = [self._row(context.key, number, results.values())] if is_full else []
+        rows: list[object] = [self._row(context.key, number, accumulators)] if is_full else []
         state.set((number + 1, ()) if is_full else (number, elements))
         return rows

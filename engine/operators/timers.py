@@ -141,8 +141,10 @@ class Timers:
             raise TypeError(f"timer {name!r}: give either a time or after=")
         if after is not None:
             time = self.now + parse_duration(after, f"timer {name!r}: after", least=-TIMER_LIMIT)
+        elif isinstance(at, int) and not isinstance(at, bool):
+            time = int(at)  # not an IntEnum
         else:
-            time = to_microseconds(at, "us") if not isinstance(at, int) else at
+            time = to_microseconds(at, "us")
         if not -TIMER_LIMIT <= time < TIMER_LIMIT:
             raise ValueError(f"timer {name!r}: the time {time} is out of range")
         if time < self._min_time:

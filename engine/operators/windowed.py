@@ -24,6 +24,7 @@ from driftline.engine.operators.operator import KeyedOperator, Vertex
 from driftline.engine.operators.timers import TimedContext, Timer, Timers
 from driftline.engine.operators.windows import Interval, Windows
 from driftline.engine.state.managed import MapState, State
+from driftline.engine.state.values import freeze, thaw
 
 Row = dict[str, Any]
 """Output of a window: key, start, end, results of the aggregates and, with updates, preliminary."""
@@ -258,13 +259,7 @@ class Windowed(KeyedOperator):
 
     def _fold(self, members: Sequence[_Member]) -> Accumulators:
         """Return the accumulators of a window with these elements."""
-        folded = []
-        for _, aggregate in self.aggregates:
-            accumulator = aggregate.zero()
-            for _, event_time, value in members:
-                accumulator = aggregate.add_at(accumulator, value, event_time)
-            folded.append(accumulator)
-        return tuple(folded)
+        return fold(self.aggregates, [(event_time, value) for _, event_time, value in members])
 
 
 @dataclass(frozen=True)
@@ -296,6 +291,24 @@ class Late(Windowed):
     ) -> list[object]:
         super().fire_reference(vertex, context, timer, states)
         return []
+
+
+def fold(
+    aggregates: Sequence[tuple[str, Aggregate]], elements: Iterable[tuple[int, object]]
+) -> Accumulators:
+    """Return the accumulators of a window with these (event time, element) pairs.
+
+    For the reference interpreter. After each element, accumulators have the types with which a
+    state returns them.
+    """
+    accumulators: Accumulators = tuple(aggregate.zero() for _, aggregate in aggregates)
+    for event_time, value in elements:
+        added = [
+            aggregate.add_at(accumulator, value, event_time)
+            for (_, aggregate), accumulator in zip(aggregates, accumulators, strict=True)
+        ]
+        accumulators = cast(Accumulators, thaw(freeze(tuple(added))))
+    return accumulators
 
 
 def types_of(aggregates: Iterable[tuple[str, Aggregate]]) -> str:

@@ -36,6 +36,10 @@ WRONG: list[tuple[Callable[[Flow], object], str]] = [
         lambda flow: flow.source("in").key_by(0).scan(max, ValueState("s"), ListState("s")),
         "declares state 's' twice",
     ),
+    (
+        lambda flow: flow.source("in").key_by(0).scan(max, ValueState("(timers)")),
+        r"the name '\(timers\)' is reserved",
+    ),
     (lambda flow: flow.source("in").key_by(0).map(len), r"after .*'in' needs \.scan\(\.\.\.\), "),  # type: ignore[attr-defined]
     (
         lambda flow: flow.source("in").key_by(0).window(Tumbling("1m")).sink(),  # type: ignore[attr-defined]

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from enum import IntEnum
 from functools import partial
 from itertools import chain, count
 from typing import Any
@@ -774,3 +775,26 @@ def test_invalid_aggregate_is_rejected(arguments: dict[str, Any], text: str) -> 
     windows = Flow("bad").source("s", event_time="at").key_by(0).window(Tumbling(1))
     with pytest.raises(FlowError, match=text):
         windows.aggregate(**arguments)
+
+
+class Deadline(IntEnum):
+    """A time that is no plain int."""
+
+    FIRST = 20
+
+
+def test_timer_at_an_int_enum_fires_like_one_at_an_int() -> None:
+    def remember(context: TimedContext, at: int) -> tuple[()]:
+        context.timers.set("first", Deadline.FIRST)
+        return ()
+
+    def fire(context: TimedContext, timer: Timer) -> list[object]:
+        return [(timer.at, type(timer.at).__name__)]
+
+    flow = Flow("deadlines")
+    timed = flow.source("s", event_time=lambda at: at, unit="us").key_by(lambda at: 0)
+    timed.process(remember, on_timer=fire).sink("out")
+    with FlowTest(flow) as test:
+        for at in (10, 30):
+            test.send("s", at)
+        assert test.outputs() == [(20, "int")]

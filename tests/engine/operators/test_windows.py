@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -302,7 +303,10 @@ def test_sum_of_a_large_int_and_a_float_is_rounded_once() -> None:
     assert Sum().result(folded(Sum(), [(0, 15_812_499_999_999_145), (0, 1.0)])) == 15812499999999146
 
 
-@pytest.mark.parametrize("values", [(inf, 1.0), (1.0, -inf, 5), (inf, -inf), (float("nan"), 1)])
+@pytest.mark.parametrize(
+    "values",
+    [(inf, 1.0), (1.0, -inf, 5), (inf, -inf), (float("nan"), 1), (-inf, 1e308, 1e308)],
+)
 def test_sum_of_infinities_is_that_of_python(values: tuple[float, ...]) -> None:
     found = Sum().result(folded(Sum(), [(0, value) for value in values]))
     assert found == sum(values) or (isnan(found) and isnan(sum(values)))
@@ -365,3 +369,43 @@ def test_count_windows_reject_what_they_cannot_do() -> None:
     for call, text in rejected:
         with pytest.raises(FlowError, match=text):
             call()
+
+
+class Largest(Aggregate):
+    """Largest value per word; the accumulator arrives as a dict, not as a Counter."""
+
+    def zero(self) -> Counter[str]:
+        return Counter()
+
+    def add(self, accumulator: dict[str, int], element: tuple[str, int, int]) -> dict[str, int]:
+        return accumulator | Counter({element[0]: element[2]})
+
+    def merge(self, one: dict[str, int], other: dict[str, int]) -> dict[str, int]:
+        return one | other
+
+
+@pytest.mark.parametrize(
+    ("windows", "emit"),
+    [
+        (Tumbling(60), "final"),
+        (Tumbling(60), "updates"),
+        (Hopping(60, every=30), "final"),
+        (Session(60), "final"),
+        (CountWindow(2), "final"),
+    ],
+)
+def test_reference_keeps_accumulators_as_states_do(
+    windows: Windows | CountWindow, emit: str
+) -> None:
+    flow = Flow("largest")
+    keyed = flow.source("s", event_time=1).key_by(0).window(windows)
+    keyed.aggregate(largest=Largest(), emit=emit).sink("rows")
+    records = [("x", 1, 5), ("x", 2, 2), ("x", 3, 1)]
+    with FlowTest(flow) as test:
+        for record in records:
+            test.send("s", record)
+        test.end()
+        found = test.outputs("rows")
+    assert sorted(map(str, found)) == sorted(
+        str(item.value) for item in run_reference(flow, [records])
+    )
