@@ -144,7 +144,10 @@ class GuardedSource:
 
     def start(self, offsets: Mapping[str, int]) -> None:
         """Call `LiveSource.start`."""
-        call_guarded(self._title, lambda: self._source.start(offsets))
+        try:
+            call_guarded(self._title, lambda: self._source.start(offsets))
+        except Unavailable as error:
+            raise Unavailable(f"{self._title} cannot start: {error}") from error
 
     def poll(self, timeout_s: float) -> list[Record] | None:
         """Return the records of `LiveSource.poll`."""

@@ -123,7 +123,8 @@ class SubmitRequest(Struct, frozen=True):
     reading: Reading
     output: str
     """A directory on each host of a node, or the address of a sink."""
-    nodes: int
+    nodes: int | None
+    """Number of nodes; None: the current number of an existing flow, otherwise one."""
     policy: Policy
     snapshot_interval_s: float
     dead_letters: bool
@@ -150,7 +151,6 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
     """
     if not is_name(request.name):
         raise FlowError(f"{request.name!r} cannot be the name of a flow: {NAMES}")
-    flow.check_nodes(request.nodes)
     flow.check_policy(request.policy)
     inputs = inputs_by_source(flow, request.reading.inputs)
     inputs = [[_absolute(text) for text in texts] for texts in inputs]
@@ -176,6 +176,9 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
                 f"flow {other.name!r} has its outputs in {other.output}: give another --output"
             )
     previous, version, previous_state, registry_version = _read_previous(tree, request.name)
+    current_nodes = 1 if previous is None else len(previous.current_layout(previous_state))
+    nodes = request.nodes or current_nodes
+    flow.check_nodes(nodes)
     if service is not None and previous is not None:
         service.check_same(tree, request.name, previous.lineage, previous.front_agents)
     initial_state, fitted = request.initial_state, None
@@ -191,12 +194,12 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
         make_outline(flow),
         make_plan(flow).identity(),
         request.policy.name,
-        request.nodes if previous is None else previous.initial_nodes,
+        nodes if previous is None else previous.initial_nodes,
         tuple(" ".join(texts) for texts in inputs),
         initial_state.title,
     )
     alive = list_agents(tree)
-    node_agents, front_agents = _assign_agents(tree, request, len(inputs), previous, alive)
+    node_agents, front_agents = _assign_agents(tree, request, nodes, len(inputs), previous, alive)
     by_source = dict(zip((source.name for source in flow.sources), inputs, strict=True))
     first_snapshot = None
     if fitted is not None:
@@ -210,7 +213,7 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
         name=request.name,
         flow=_absolute_flow(request.flow),
         output=request.resolved_output,
-        initial_nodes=request.nodes if previous is None else previous.initial_nodes,
+        initial_nodes=nodes if previous is None else previous.initial_nodes,
         node_agents=node_agents,
         front_agents=front_agents,
         policy=request.policy.name,
@@ -229,9 +232,9 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
         first_desired_node=len(node_agents),
         consumer="" if service is None else service.consumer,
     )
-    if len(submission.current_layout(state)) != request.nodes:
+    if len(submission.current_layout(state)) != nodes:
         check_rescalable(request.name, request.policy)
-        submission = with_desired_nodes(tree, submission, state, request.nodes)
+        submission = with_desired_nodes(tree, submission, state, nodes)
     if request.wheel is not None:
         submission = replace(submission, wheel=store_wheel(tree, request.name, request.wheel))
     try:
@@ -341,26 +344,26 @@ def _next_state(
 def _assign_agents(
     tree: ZooKeeperTree,
     request: SubmitRequest,
+    nodes: int,
     fronts: int,
     previous: Submission | None,
     alive: Sequence[AgentRecord],
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the agents of the nodes and of the fronts.
 
-    `fronts`: number of fronts; `previous`: the last submission, whose agents are kept; `alive`: the
-    live agents. Raises Unavailable if there are too few agents or slots.
+    `nodes`, `fronts`: their numbers; `previous`: the last submission, whose agents are kept;
+    `alive`: the live agents. Raises Unavailable if there are too few agents or slots.
     """
     if not any(AgentRole.MASTER in agent.roles for agent in alive):
         raise Unavailable(f"{tree.where} has no agent for masters: start `driftline agent`")
     if previous is not None:
         return previous.node_agents, previous.front_agents
     taken = used_slots(tree)
-    nodes = choose_agents(alive, AgentRole.NODE, request.nodes, taken)
+    node_agents = choose_agents(alive, AgentRole.NODE, nodes, taken)
     if request.service is not None:
-        return tuple(nodes), (request.service.name,)
-    return tuple(nodes), tuple(
-        choose_agents(alive, AgentRole.FRONT, fronts, taken | {request.name: Counter(nodes)})
-    )
+        return tuple(node_agents), (request.service.name,)
+    taken |= {request.name: Counter(node_agents)}
+    return tuple(node_agents), tuple(choose_agents(alive, AgentRole.FRONT, fronts, taken))
 
 
 def _named(inputs: Mapping[str, Sequence[str]]) -> tuple[str, ...]:

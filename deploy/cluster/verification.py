@@ -58,8 +58,7 @@ def verify_flow(tree: ZooKeeperTree, name: str) -> Verdict:
     ]
     if not here:
         raise Unavailable(
-            f"this host has no directories of flow {name!r}. They are elsewhere:"
-            f"{''.join(elsewhere)}"
+            f"no running agent on this host has directories of flow {name!r}:{''.join(elsewhere)}"
         )
     reports = list(_inspect_directories(submission, state, here, alive))
     policy = POLICIES[submission.policy]
@@ -140,6 +139,8 @@ def _inspect_directories(
                 yield stored.get(role, DirectoryReport(role, str(folder / role)))
             elif (used := f"{USED}-{number}") in stored:
                 yield stored[used]
+        if records is not None:  # also the outputs of nodes of earlier layouts
+            yield from (each for role, each in stored.items() if role.startswith(f"{OUTPUT}-"))
     yield from outputs.values()  # outputs of nodes on other hosts, or of earlier layouts
 
 

@@ -37,8 +37,9 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
     The command gets them as keyword arguments: for their names and types, see `commands.run.run`.
     """
 
-    @click.option("--nodes", default=1, show_default=True, type=click.IntRange(1, 64),
-                  help="Number of node processes.")  # fmt: skip
+    @click.option("--nodes", type=click.IntRange(1, 64),
+                  help="Number of node processes.  [default: 1; for a flow of a cluster that runs "
+                  "again, its current number]")  # fmt: skip
     @click.option("--policy", "policy_name", default="exactly-once", show_default=True,
                   type=click.Choice(list(POLICIES)),
                   help="Delivery guarantee. exactly-once replays deterministically, so outputs do "

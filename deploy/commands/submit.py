@@ -56,7 +56,7 @@ def submit_flow(
     inputs: tuple[str, ...],
     name: str,
     output: str,
-    nodes: int,
+    nodes: int | None,
     policy_name: str,
     ordering: str,
     snapshot_interval_ms: int,

@@ -17,7 +17,6 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
-from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.submissions import (
     CANCELLED,
@@ -187,9 +186,7 @@ class SessionStart(Struct, frozen=True):
                 return previous
             text = "its service starts a new run: the flow or the journal's address has changed"
             fail(tree, previous, CANCELLED, text)
-        submission = submit(
-            tree, flow, self._submit_request(options, service, previous, registry_state)
-        )
+        submission = submit(tree, flow, self._submit_request(options, service))
         replace(record, begun=True).write(state)
         agents = ", ".join(
             map(submission.agent_of, submission.current_layout(registry_of(tree, name)))
@@ -198,20 +195,13 @@ class SessionStart(Struct, frozen=True):
         log.info("flow %s is submitted: nodes at agents %s", name, agents, extra=fields)
         return submission
 
-    def _submit_request(
-        self,
-        options: ServiceOptions,
-        service: ServiceSpec,
-        previous: Submission | None,
-        registry_state: ClusterState | None,
-    ) -> SubmitRequest:
-        current_nodes = 1 if previous is None else len(previous.current_layout(registry_state))
+    def _submit_request(self, options: ServiceOptions, service: ServiceSpec) -> SubmitRequest:
         return SubmitRequest(
             self.name,
             options.flow,
             Reading((service.input,)),
             output="",
-            nodes=options.nodes or current_nodes,
+            nodes=options.nodes,
             policy=get_policy(POLICY, "speculative"),
             snapshot_interval_s=options.snapshot_interval_s,
             dead_letters=True,

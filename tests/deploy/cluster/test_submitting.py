@@ -99,9 +99,10 @@ def test_resubmitted_flow_keeps_its_agents_and_others_get_free_slots(
     assert tree.registry("third").read() is None, "a rejected flow leaves no records"
     assert fail(tree, first, "Unavailable", "a test")
     third = submit(tree, flow(), submit_request("third", nodes=3))
-    again = submit(tree, flow(), submit_request(nodes=3))
+    again = submit(tree, flow(), submit_request(nodes=None))
     assert third.node_agents == ("a", "b", "a")
     assert again.node_agents == first.node_agents, "the agents have the flow's state"
+    assert not again.desired_nodes, "the number of nodes stays"
     assert again.lineage == first.lineage
     assert again.run != first.run
 

@@ -83,7 +83,8 @@ def test_verify_checks_the_files_of_a_flow_on_its_host(
         monkeypatch.setattr("socket.gethostname", lambda: "another")
         host = os.uname().nodename
         message = (
-            rf"are elsewhere:\n  node-0, .*: agent node, on host {host}; run this command there"
+            r"directories of flow 'sums':\n"
+            rf"  node-0, .*: agent node, on host {host}; run this command there"
         )
         with pytest.raises(Unavailable, match=message):
             verify_flow(tree, "sums")
