@@ -25,8 +25,8 @@ class UnackedFrontiers:
     A barrier has a new queue in each incarnation. A unit is a bundle, an epoch or a production.
     Inputs: each processed frontier, with the last unit that may contain an output older than this
     frontier; the last unit that the consumer has stored. Result: the time below which the consumer
-    has all outputs. Invariant: this time
-    never decreases; the queued frontiers and their units increase.
+    has all outputs. Invariant: this time never decreases; the queued frontiers and their units
+    increase.
 
         >>> frontiers = UnackedFrontiers()
         >>> frontiers.add(10, unit=1)

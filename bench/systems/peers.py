@@ -120,11 +120,10 @@ class Tantivy:
 
     A commit is durable when it returns; then the reader is reloaded explicitly, so that committed
     documents are searchable at once. One thread indexes: with one commit per document, more threads
-    would only add waiting. Merging follows the library's own policy. The index stores ids,
-    texts and all positions, and words are lower case, as in Driftline. tantivy ranks hits by its
-    own BM25.
-    Unlike Driftline, tantivy does not count all matches, so it may skip documents that cannot be
-    among the best.
+    would only add waiting. Merging follows the library's own policy. The index stores ids, texts
+    and all positions, and words are lower case, as in Driftline. tantivy ranks hits by its own
+    BM25. Unlike Driftline, tantivy does not count all matches, so it may skip documents that cannot
+    be among the best.
     """
 
     def __init__(self, directory: Path, commit_every_s: float = 0.0) -> None:

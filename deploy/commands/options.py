@@ -38,8 +38,8 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     @click.option("--nodes", type=click.IntRange(1, 64),
-                  help="Number of node processes.  [default: 1; for a flow of a cluster that runs "
-                  "again, its current number]")  # fmt: skip
+                  help="Number of node processes.  [default: the current number of a flow that "
+                  "runs again, otherwise 1]")  # fmt: skip
     @click.option("--policy", "policy_name", default="exactly-once", show_default=True,
                   type=click.Choice(list(POLICIES)),
                   help="Delivery guarantee. exactly-once replays deterministically, so outputs do "

@@ -21,6 +21,7 @@ from driftline.deploy.commands.options import (
     metrics_option,
 )
 from driftline.deploy.local.config import RunConfig, SenderRules, StartOptions
+from driftline.deploy.local.directories.opening import current_nodes
 from driftline.deploy.local.reference import run_reference_to
 from driftline.deploy.local.report import RunReport
 from driftline.deploy.local.run import run_flow
@@ -177,14 +178,15 @@ def run(
     else:
         if keys is not None:
             refuse_options(["--let-anyone-send"], "with --keys: only producers with a key can send")
+        state = state or directory / ".driftline" / "state"
         config = RunConfig(
             flow,
             open_inputs(loaded, inputs, record_format),
             resolved_output,
-            nodes or 1,
+            nodes or (1 if fresh else current_nodes(state)),
             policy,
             snapshot_interval_ms / 1000,
-            state or directory / ".driftline" / "state",
+            state,
             dead_letters,
             max_in_flight,
             kill_every,

@@ -60,7 +60,7 @@ class ProgressFigures(Struct, frozen=True):
     It counts from the time when a front read the record, or when it was received.
     """
     p50_s: float | None
-    """Median time from reading a record to the delivery of its outputs, over the last 5 s."""
+    """Median time from sending a record to delivering its outputs, over the last 5 s."""
     p99_s: float | None
     """The 99th percentile of these times."""
     state: str

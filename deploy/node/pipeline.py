@@ -208,8 +208,8 @@ class NodePipeline:
         """Return the number of elements below a time that were dropped because they were late.
 
         Only the sum over all nodes is meaningful: it is a function of the labelled input. The first
-        node adds the number that the snapshot contains, for all nodes.
-        Precondition: no later time is settled.
+        node adds the number that the snapshot contains, for all nodes. Precondition: no later time
+        is settled.
         """
         return self._late + sum(step.late_before(time) for step in self._dropping)
 

@@ -58,6 +58,7 @@ class DeadLetters(RateLimitedLog):
         super().__init__("dead-letters", location, pause_s=REPEAT_LOG_S)
         self._fields: dict[str, Field] = {}
         """Fields of the last dead letter, for the log."""
+        self._noun = ""
         self._more = ""
         """Empty before the first log line, then "more "."""
 
@@ -67,6 +68,7 @@ class DeadLetters(RateLimitedLog):
             return
         label, value = failures[-1].label, failures[-1].value
         operator, _, _, error, line, _ = parts(value)
+        self._noun = "dead letter"
         element = f"{format_time(label[0])} of input {label[1]}"
         self._fields = {
             "operator": operator,
@@ -83,13 +85,13 @@ class DeadLetters(RateLimitedLog):
         if not records:
             return
         last = records[-1]
+        self._noun = "bad record"
         self._fields = {"file": last.file, "record": last.time, "error": last.reason}
         text = f"{last.file}, {format_time(last.time)}: {last.reason}"
         self.add(now, escape_controls(text), len(records))
 
     def _log(self, count: int, last: str) -> None:
-        noun = "bad record" if "file" in self._fields else "dead letter"
-        letters = counted(count, f"{self._more}{noun}")
+        letters = counted(count, f"{self._more}{self._noun}")
         prefix = "the last one: " * (count > 1)
         fields = event_fields(self._event, count=count, directory=self._title, **self._fields)
         log.warning("%s in %s: %s%s", letters, self._title, prefix, last, extra=fields)

@@ -3,9 +3,9 @@
 The poller has two tasks: it asks roles for their status, and it repeats a request to rescale while
 `desired_nodes` is set. It takes `StatusReport` (polled roles) and `MasterAt` (agent). It sends
 `AskReport` (polled roles), or `Rescale` (master). The poller is not a member of the run, and the
-run does not depend on it. Nodes report how many outputs and dead letters
-their consumers have stored in all. Invariant: `outputs` and `dead_letters` never decrease: the
-poller keeps the largest total of each node, even of nodes that have left the run.
+run does not depend on it. Nodes report how many outputs and dead letters their consumers have
+stored in all. Invariant: `outputs` and `dead_letters` never decrease: the poller keeps the largest
+total of each node, even of nodes that have left the run.
 """
 
 from __future__ import annotations

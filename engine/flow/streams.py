@@ -16,7 +16,7 @@ from driftline.engine.errors import FlowError
 from driftline.engine.event_time import LIMIT, Duration, parse_duration
 from driftline.engine.flow.flow_graph import FlowGraph
 from driftline.engine.keygroups import GROUPS_MAX
-from driftline.engine.operators.aggregates import Aggregate, Collect, Field, Reduce
+from driftline.engine.operators.aggregates import Aggregate, Aggregates, Collect, Field, Reduce
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.count_windows import CountWindow, CountWindowed
 from driftline.engine.operators.hopping import HoppingLate, HoppingWindowed
@@ -240,6 +240,8 @@ class Stream(Generic[T_co]):
         if (within is None) == (window is None):
             raise FlowError("join: give either within=('-5m', '15m') or window=Tumbling('1m')")
         if window is not None:
+            if not isinstance(window, Windows):
+                raise FlowError(f"join: window is {window!r}: give windows, such as Tumbling('1m')")
             keyed, join_name = self._both_sides(other, on, "join", name)
             rows = keyed.window(window).collect(name=f"{join_name} (windows)")
             return rows.flat_map(pairs_of_window(HOW[how]), name=join_name)
@@ -690,7 +692,7 @@ class WindowedStream(Generic[K, T]):
                 )
             if column in (("key", "number") if counts else RESERVED):
                 raise FlowError(f"aggregate({column}=...): rows have their own {column!r}")
-        named_aggregates = tuple(aggregates.items())
+        named_aggregates = Aggregates(aggregates)
         if isinstance(windows, CountWindow):
             operator = CountWindowed(windows.size, named_aggregates)
             return self.keyed._add_keyed(operator, name, None, operator.apply, operator.states)
@@ -735,8 +737,8 @@ class WindowedStream(Generic[K, T]):
         if isinstance(windows, CountWindow):
             raise FlowError("windows of a number of elements have no late elements")
         if isinstance(windows, Hopping) and windows.overlap:
-            return self._add(HoppingLate(windows, self.lateness), None)
-        return self._add(Late(windows, self.lateness), None)
+            return self._add(HoppingLate(windows, self.lateness, Aggregates({})), None)
+        return self._add(Late(windows, self.lateness, Aggregates({})), None)
 
     if not TYPE_CHECKING:  # type checkers report a method of a stream after `window`
 

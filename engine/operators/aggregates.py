@@ -14,14 +14,16 @@ accumulator of a hopping window is merged from those of its panes (`engine.opera
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import reduce
 from math import fsum, inf, isfinite, isinf, isnan, nan
 from operator import itemgetter
 from sys import float_info
-from typing import Any
+from typing import Any, cast
 
 from driftline.engine.errors import FlowError
+from driftline.engine.state.values import freeze, thaw
 from driftline.engine.wire.codec import canonical_bytes
 
 Field = str | int | Callable[[Any], Any]
@@ -53,6 +55,59 @@ class Aggregate:
         Windows call this method. Override it instead of `add` if the event time matters.
         """
         return self.add(accumulator, element)
+
+
+Accumulators = tuple[Any, ...]
+"""The accumulators of a window, one for each aggregate."""
+
+
+class Aggregates:
+    """The named aggregates of a windowed operator."""
+
+    def __init__(self, named: Mapping[str, Aggregate]) -> None:
+        self._names = tuple(named)
+        self._aggregates = tuple(named.values())
+        self._adds = [aggregate.add_at for aggregate in self._aggregates]
+
+    def zeros(self) -> Accumulators:
+        """Return the accumulators of an empty window."""
+        return tuple([aggregate.zero() for aggregate in self._aggregates])
+
+    def add(self, accumulators: Accumulators, element: object, event_time: int) -> Accumulators:
+        """Return the accumulators with an element."""
+        pairs = zip(self._adds, accumulators, strict=True)
+        return tuple([add(accumulator, element, event_time) for add, accumulator in pairs])
+
+    def merge(self, parts: Sequence[Accumulators]) -> Accumulators:
+        """Return the merged accumulators of the parts of a window, given in order."""
+        columns = zip(self._aggregates, zip(*parts, strict=True), strict=True)
+        return tuple([reduce(aggregate.merge, column) for aggregate, column in columns])
+
+    def results(self, accumulators: Accumulators) -> Iterator[tuple[str, Any]]:
+        """Yield the names and results of the aggregates, for the window's row."""
+        columns = zip(self._names, self._aggregates, accumulators, strict=True)
+        return ((name, aggregate.result(accumulator)) for name, aggregate, accumulator in columns)
+
+    def of_elements(self, elements: Iterable[tuple[int, object]]) -> Accumulators:
+        """Return the accumulators of a window with these (event time, element) pairs.
+
+        For the reference interpreter. After each element, accumulators have the types with which a
+        state returns them.
+        """
+        accumulators = self.zeros()
+        for event_time, element in elements:
+            added = self.add(accumulators, element, event_time)
+            accumulators = cast(Accumulators, thaw(freeze(added)))
+        return accumulators
+
+    def parameters(self) -> object:
+        """Return what distinguishes the aggregates from others."""
+        pairs = zip(self._names, self._aggregates, strict=True)
+        return [(name, type(each), vars(each)) for name, each in pairs]
+
+    def __str__(self) -> str:
+        pairs = zip(self._names, self._aggregates, strict=True)
+        return ", ".join(f"{name}={type(each).__name__}" for name, each in pairs)
 
 
 class FieldAggregate(Aggregate):

@@ -15,15 +15,15 @@ its window.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from driftline.engine.errors import FlowError
-from driftline.engine.operators.aggregates import Aggregate
+from driftline.engine.operators.aggregates import Accumulators, Aggregates
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
-from driftline.engine.operators.windowed import Accumulators, Row, fold, types_of
+from driftline.engine.operators.windowed import Row
 from driftline.engine.state.managed import State, ValueState
 
 Filling = tuple[int, int, Accumulators]
@@ -49,12 +49,11 @@ class CountWindow:
 class CountWindowed(KeyedOperator):
     """Operator that emits a row per full window.
 
-    `aggregates`: (name, aggregate) pairs. Their `add_at` takes the position of the element in the
-    window in place of its event time.
+    The position of an element in its window takes the place of its event time.
     """
 
     size: int
-    aggregates: tuple[tuple[str, Aggregate], ...]
+    aggregates: Aggregates
 
     kind = "window"
     emits_many = True
@@ -62,8 +61,8 @@ class CountWindowed(KeyedOperator):
 
     def apply(self, context: Context, value: object, window: ValueState[Filling]) -> Sequence[Row]:
         number, count, accumulators = window.get((1, 0, ()))
-        added = self._add(accumulators if count else self._zeros(), value, count)
-        window.set((number, count + 1, added))
+        accumulators = accumulators if count else self.aggregates.zeros()
+        window.set((number, count + 1, self.aggregates.add(accumulators, value, count)))
         if count + 1 < self.size:
             return ()
         _, _, full = window.get((0, 0, ()))  # with the types that a state returns
@@ -71,24 +70,14 @@ class CountWindowed(KeyedOperator):
         window.set((number + 1, 0, ()))
         return (row,)
 
-    def _zeros(self) -> Accumulators:
-        return tuple([aggregate.zero() for _, aggregate in self.aggregates])
-
-    def _add(self, accumulators: Accumulators, value: object, position: int) -> Accumulators:
-        pairs = zip(self.aggregates, accumulators, strict=True)
-        return tuple([each.add_at(before, value, position) for (_, each), before in pairs])
-
-    def _row(self, key: object, number: int, accumulators: Iterable[Any]) -> Row:
-        row: Row = {"key": key, "number": number}
-        for (name, aggregate), accumulator in zip(self.aggregates, accumulators, strict=True):
-            row[name] = aggregate.result(accumulator)
-        return row
+    def _row(self, key: object, number: int, accumulators: Accumulators) -> Row:
+        return {"key": key, "number": number, **dict(self.aggregates.results(accumulators))}
 
     def parameters(self) -> object:
-        return self.size, [(name, type(each), vars(each)) for name, each in self.aggregates]
+        return self.size, self.aggregates.parameters()
 
     def state_type(self, state: State) -> str:
-        return f"{super().state_type(state)} of {self.size} elements ({types_of(self.aggregates)})"
+        return f"{super().state_type(state)} of {self.size} elements ({self.aggregates})"
 
     def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
@@ -97,7 +86,7 @@ class CountWindowed(KeyedOperator):
         state = cast(ValueState[tuple[int, tuple[object, ...]]], states[0])
         number, elements = state.get((1, ()))
         elements = (*elements, value)
-        accumulators = fold(self.aggregates, enumerate(elements))
+        accumulators = self.aggregates.of_elements(enumerate(elements))
         is_full = len(elements) == self.size
         rows: list[object] = [self._row(context.key, number, accumulators)] if is_full else []
         state.set((number + 1, ()) if is_full else (number, elements))

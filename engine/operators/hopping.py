@@ -19,10 +19,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
+from driftline.engine.operators.aggregates import Accumulators
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.timers import TimedContext, Timer, Timers
-from driftline.engine.operators.windowed import Accumulators, Late, OpenWindows, Windowed
+from driftline.engine.operators.windowed import Late, OpenWindows, Windowed
 from driftline.engine.operators.windows import Hopping
 from driftline.engine.state.managed import MapState
 
@@ -81,7 +82,7 @@ class HoppingWindowed(Windowed):
         """
         end, next_start = start + self.windows.size, start + self.windows.every
         panes = sorted([pane for pane in dict.keys(windows) if start <= pane < end])
-        merged = self._merge_accumulators([windows[pane][1] for pane in panes])
+        merged = self.aggregates.merge([windows[pane][1] for pane in panes])
         for pane in panes[:2]:  # at most two panes lie before the next window
             if pane < next_start:
                 del windows[pane]
@@ -118,13 +119,8 @@ class HoppingWindowed(Windowed):
         for member in members:
             panes.setdefault(tuple(self.windows.assign(member[1])), []).append(member)
         folded = [self._fold(panes[pane]) for pane in sorted(panes)]
-        merged = []
-        for index, (_, aggregate) in enumerate(self.aggregates):
-            accumulator = folded[0][index]
-            for other in folded[1:]:
-                accumulator = aggregate.merge(accumulator, other[index])
-            merged.append(accumulator)
-        return [self.row(context.key, start, members[0][0], tuple(merged))]
+        merged = self.aggregates.merge(folded)
+        return [self.row(context.key, start, members[0][0], merged)]
 
 
 @dataclass(frozen=True)

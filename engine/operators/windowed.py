@@ -12,25 +12,21 @@ share their accumulators: `engine.operators.hopping`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
 from typing import Any, cast
 
 from driftline.engine.event_time import watermark_text
-from driftline.engine.operators.aggregates import Aggregate
+from driftline.engine.operators.aggregates import Accumulators, Aggregates
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
 from driftline.engine.operators.timers import TimedContext, Timer, Timers
 from driftline.engine.operators.windows import Interval, Windows
 from driftline.engine.state.managed import MapState, State
-from driftline.engine.state.values import freeze, thaw
 
 Row = dict[str, Any]
 """Output of a window: key, start, end, results of the aggregates and, with updates, preliminary."""
 
-Accumulators = tuple[Any, ...]
-"""One accumulator for each aggregate."""
 OpenWindows = MapState[int, tuple[int, Accumulators]]
 """Start of an open window -> (end, accumulators)."""
 
@@ -48,12 +44,12 @@ RESERVED = ("key", "start", "end", "preliminary")
 class Windowed(KeyedOperator):
     """Operator that emits a row per window and, if `emits_updates`, a row per change of a window.
 
-    `lateness`: allowed lateness in microseconds; `aggregates`: (name, aggregate) pairs.
+    `lateness`: allowed lateness in microseconds.
     """
 
     windows: Windows
     lateness: int
-    aggregates: tuple[tuple[str, Aggregate], ...] = ()
+    aggregates: Aggregates
     emits_updates: bool = False
 
     kind = "window"
@@ -129,20 +125,9 @@ class Windowed(KeyedOperator):
         elif merged:
             accumulators = self._pop_and_merge(windows, merged, timers)
         else:
-            accumulators = tuple([aggregate.zero() for _, aggregate in self.aggregates])
-        accumulators = tuple(
-            [
-                add(accumulator, value, event_time)
-                for add, accumulator in zip(self._adds, accumulators, strict=True)
-            ]
-        )
-        windows[start] = end, accumulators
+            accumulators = self.aggregates.zeros()
+        windows[start] = end, self.aggregates.add(accumulators, value, event_time)
         return existing is None or existing[0] != end
-
-    @cached_property
-    def _adds(self) -> list[Callable[[Any, Any, int], Any]]:
-        """`add_at` of each aggregate."""
-        return [aggregate.add_at for _, aggregate in self.aggregates]
 
     def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
         """Remove the window of a timer, which is complete, and return its row."""
@@ -171,8 +156,7 @@ class Windowed(KeyedOperator):
         """Return the output for a window, with its start and end as text."""
         describe = self.windows.describe
         row: Row = {"key": key, "start": describe(start), "end": describe(end)}
-        for (name, aggregate), accumulator in zip(self.aggregates, accumulators, strict=True):
-            row[name] = aggregate.result(accumulator)
+        row.update(self.aggregates.results(accumulators))
         if self.emits_updates:
             row["preliminary"] = preliminary
         return row
@@ -190,23 +174,13 @@ class Windowed(KeyedOperator):
         for start in starts:
             popped.append(windows.pop(start)[1])
             timers.cancel(str(start))
-        return self._merge_accumulators(popped)
-
-    def _merge_accumulators(self, parts: Sequence[Accumulators]) -> Accumulators:
-        """Return the merged accumulators of the parts of a window, given in order."""
-        columns = zip(*parts, strict=True)
-        return tuple(
-            [
-                reduce(aggregate.merge, column)
-                for (_, aggregate), column in zip(self.aggregates, columns, strict=True)
-            ]
-        )
+        return self.aggregates.merge(popped)
 
     def event_time_of_timer(self, timer: Timer) -> int:
         return timer.at - self.lateness - 1  # the last moment of the window
 
     def parameters(self) -> object:
-        aggregates = [(name, type(each), vars(each)) for name, each in self.aggregates]
+        aggregates = self.aggregates.parameters()
         return self.windows.parameters(), self.lateness, aggregates, self.emits_updates
 
     def state_type(self, state: State) -> str:
@@ -214,7 +188,7 @@ class Windowed(KeyedOperator):
         # part of the type. It is also part of the type of the state with the timers, because the
         # timers belong to the windows.
         windows = " ".join(map(str, self.windows.parameters()))
-        return f"{super().state_type(state)} of {windows} ({types_of(self.aggregates)})"
+        return f"{super().state_type(state)} of {windows} ({self.aggregates})"
 
     # The same for the reference interpreter. It stores the elements of each window, and adds all of
     # them to new accumulators at each element.
@@ -259,7 +233,7 @@ class Windowed(KeyedOperator):
 
     def _fold(self, members: Sequence[_Member]) -> Accumulators:
         """Return the accumulators of a window with these elements."""
-        return fold(self.aggregates, [(event_time, value) for _, event_time, value in members])
+        return self.aggregates.of_elements((event_time, value) for _, event_time, value in members)
 
 
 @dataclass(frozen=True)
@@ -291,29 +265,6 @@ class Late(Windowed):
     ) -> list[object]:
         super().fire_reference(vertex, context, timer, states)
         return []
-
-
-def fold(
-    aggregates: Sequence[tuple[str, Aggregate]], elements: Iterable[tuple[int, object]]
-) -> Accumulators:
-    """Return the accumulators of a window with these (event time, element) pairs.
-
-    For the reference interpreter. After each element, accumulators have the types with which a
-    state returns them.
-    """
-    accumulators: Accumulators = tuple(aggregate.zero() for _, aggregate in aggregates)
-    for event_time, value in elements:
-        added = [
-            aggregate.add_at(accumulator, value, event_time)
-            for (_, aggregate), accumulator in zip(aggregates, accumulators, strict=True)
-        ]
-        accumulators = cast(Accumulators, thaw(freeze(tuple(added))))
-    return accumulators
-
-
-def types_of(aggregates: Iterable[tuple[str, Aggregate]]) -> str:
-    """Return the names and types of aggregates, in their order, as text."""
-    return ", ".join(f"{name}={type(each).__name__}" for name, each in aggregates)
 
 
 def _session(elements: _Elements, start: int, end: int) -> tuple[int, int, list[_Member]]:

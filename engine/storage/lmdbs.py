@@ -71,8 +71,8 @@ def translate_lmdb_errors(what: str, damaged: type[DriftlineError]) -> Iterator[
 def open_environment(path: Path, map_size: int, max_dbs: int = 0) -> lmdb.Environment:
     """Open the environment in a directory; create the directory durably if it is missing.
 
-    `map_size`: address space in bytes. Raises lmdb.Error and OSError, so call it
-    within `translate_lmdb_errors`.
+    `map_size`: address space in bytes. Raises lmdb.Error and OSError, so call it within
+    `translate_lmdb_errors`.
     """
     make_directory(path)
     _allocate(path / LOCKS)

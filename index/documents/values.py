@@ -124,8 +124,8 @@ def size_of(value: object, levels: int = LEVELS_MAX) -> int:
     """Return the size of a value in bytes: of strings in UTF-8, and 8 for any other value.
 
     A list or an object counts 8 in addition to its contents. `levels`: nesting levels allowed.
-    Raises ValueError with a user message for values that JSON
-    cannot represent, or that common JSON readers cannot read.
+    Raises ValueError with a user message for values that JSON cannot represent, or that common JSON
+    readers cannot read.
     """
     match value:
         case str():

@@ -89,6 +89,18 @@ def open_run(
     return run
 
 
+def current_nodes(state: Path) -> int:
+    """Return the number of nodes of the run in a state directory; 1 if there is no run.
+
+    Raises StateMismatch or Unavailable if the registry cannot be read.
+    """
+    run = FileRegistry(state / "registry").read()
+    if run is None:
+        return 1
+    initial = run.identity_details
+    return len(run.layout) or (1 if initial is None else initial.nodes)
+
+
 def _with_code(
     run: ClusterState,
     code: Code,

@@ -7,7 +7,7 @@ import select
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from driftline.coordinator.registry import FileRegistry
@@ -26,9 +26,9 @@ class RepeatedFeed:
         self.directory = directory
         self.sent = 0
 
-    def call(self, nodes: int, until: Callable[[], bool]) -> None:
+    def call(self, options: Sequence[str], until: Callable[[], bool]) -> None:
         """Run one call with records until the condition holds, and some records more."""
-        command = RepeatedRun(self.directory, "--input", "-", "--nodes", str(nodes))
+        command = RepeatedRun(self.directory, "--input", "-", *options)
         process = command.start(subprocess.PIPE)
         assert process.stdin is not None
         for number in range(self.sent):  # the same stream, from its beginning
@@ -52,9 +52,11 @@ class RepeatedFeed:
 
 def test_run_rescales_to_the_node_count_of_its_latest_call(tmp_path: Path) -> None:
     feed = RepeatedFeed(tmp_path)
-    feed.call(1, lambda: True)
+    feed.call(["--nodes", "1"], lambda: True)
     assert feed.layout() == (0,)
-    feed.call(2, lambda: feed.layout() == (1, 2))
+    feed.call(["--nodes", "2"], lambda: feed.layout() == (1, 2))
+    feed.call([], lambda: True)
+    assert feed.layout() == (1, 2)
     found = RepeatedRun(tmp_path).highest_counts()
     assert found == Counter(word for n in range(feed.sent) for word in text(n).split())
     checked = call("verify", tmp_path / "out")
