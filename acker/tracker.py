@@ -6,7 +6,7 @@ elements are tracked under that time. A node acknowledges a processed frame once
 that frame and the ids of all frames that it sent as a result. So a cell is zero only if no frame of
 that tracking time is in flight to that stage, except with probability 2^-63 (Storm's acker; paper
 "Delivery, consistency, and determinism", section V-A1). Two other things keep a cell non-zero: the
-token of the elements that wait at a `BufferingGate`, and a `blocking_cell`.
+hold of the elements that wait at a `BufferingGate`, and a `blocking_cell`.
 
 Fronts need no cells. Their frames *cover* intervals of times, and promises cover the times without
 a frame; each interval begins where the previous one ends. An interval counts once its frame is

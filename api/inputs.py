@@ -19,7 +19,7 @@ from msgspec.structs import astuple
 
 from driftline.connectors.files import FileSource, ZipfSource
 from driftline.connectors.files.files import SeveralFiles
-from driftline.connectors.guarded import CheckedSource, GuardedSource
+from driftline.connectors.guarded import CheckedLiveSource, CheckedSource
 from driftline.connectors.inputs import PRODUCERS, open_files
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.received import check_position
@@ -99,7 +99,7 @@ class LiveRecords:
     """
 
     def __init__(self, source: LiveSource) -> None:
-        self._source = GuardedSource(source)
+        self._source = CheckedLiveSource(source)
         self._offsets: dict[str, int] = {}
 
     def __iter__(self) -> Iterator[object]:

@@ -12,7 +12,7 @@ progress in an empty bundle (`take_progress_report`). The consumer does not ackn
 reports: the next bundle or report replaces a lost one.
 
 t_last counts in the unit of the barrier: times of labels, or numbers of epochs, of productions (see
-`barrier.comparison`) or of bundles. All blobs of one unit are in one bundle. A bundle takes further
+`barrier.unordered`) or of bundles. All blobs of one unit are in one bundle. A bundle takes further
 units until it has `bundle_bytes` bytes.
 """
 

@@ -124,7 +124,7 @@ class CheckedSource:
         return _identity_of(self._title, self._source)
 
 
-class GuardedSource:
+class CheckedLiveSource:
     """A live source with checked calls and results."""
 
     def __init__(self, source: LiveSource) -> None:

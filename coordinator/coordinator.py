@@ -63,7 +63,7 @@ from driftline.engine.wire.messages import (
     Stop,
     Unloadable,
 )
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 MISSING_AFTER_S = 5.0
 """Default number of seconds without a heartbeat after which a node or front counts as absent."""
@@ -132,7 +132,7 @@ class Coordinator:
         self.fronts = [f"front-{i}" for i in range(fronts)]
         self.policy = policy
         self.out: list[tuple[str, Message]] = []
-        self.jobs: list[DurableJob] = []
+        self.jobs: list[IOJob] = []
         self.now = 0.0
         """Time of the driver (seconds, monotonic)."""
         self.phase = Phase.GATHERING
@@ -467,7 +467,7 @@ class Coordinator:
         fields = event_fields("recovery", reason=reason, number=self.recoveries, pause=pause)
         log.warning("recovering: %s%s", reason, wait, extra=fields)
 
-    def done(self, job: DurableJob, result: object) -> None:
+    def done(self, job: IOJob, result: object) -> None:
         """Process a finished write of the registry; `result` is an exception if it failed."""
         if not self._writer.process_result(job, result, self.now) or self.phase is Phase.SUPERSEDED:
             return

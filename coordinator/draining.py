@@ -103,7 +103,7 @@ class Draining:
         end_time = self.end_time
         if end_time is None or self._snapshot_before_last >= 0:
             return False
-        if (delivered if self._policy.cuts_by_time else processed) < end_time:
+        if (delivered if self._policy.cuts_at_frontier else processed) < end_time:
             return False
         self._snapshot_before_last = newest
         return True
@@ -114,7 +114,7 @@ class Draining:
         end_time = self.end_time
         if end_time is None or self._snapshot_before_last < 0 or delivered < end_time:
             return False
-        if not self._policy.has_snapshots or (self._policy.cuts_by_time and time >= end_time):
+        if not self._policy.has_snapshots or (self._policy.cuts_at_frontier and time >= end_time):
             return True
         return committed > self._snapshot_before_last
 

@@ -30,7 +30,7 @@ from typing import ClassVar
 from driftline.coordinator.registry import REGISTRY_RETRY_S
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.messages import FollowsMaster, Hello
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 LEADER_TIMEOUT_MIN_S = 20.0
 """Minimum timeout of a leader: how long a member may be unreachable before the leader steps down.
@@ -52,7 +52,7 @@ SUCCESSOR_POLL_S = 5.0
 """Seconds between two searches for a successor, while the leader cannot reach a member."""
 
 
-class Enlist(DurableJob, frozen=True):
+class Enlist(IOJob, frozen=True):
     """Job: queue up, for as long as the session lasts. Result: None.
 
     `process`: token of the master's process, new at each start. The job may be repeated: a process
@@ -64,7 +64,7 @@ class Enlist(DurableJob, frozen=True):
     process: str
 
 
-class FindPredecessor(DurableJob, frozen=True):
+class FindPredecessor(IOJob, frozen=True):
     """Job: find and watch the predecessor of `process`. Result: its process; "" for none.
 
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
@@ -75,7 +75,7 @@ class FindPredecessor(DurableJob, frozen=True):
     process: str
 
 
-class FindSuccessor(DurableJob, frozen=True):
+class FindSuccessor(IOJob, frozen=True):
     """Job: find the successor of `process` in the queue. Result: its process; "" for none.
 
     Raises StateMismatch if `process` itself is not in the queue: its session has ended.
@@ -95,7 +95,7 @@ class Leadership:
         """The predecessor's process; "" if this one is the first; None if unknown."""
         self.is_session_lost = False
         """Whether the session has ended, so that this process cannot lead any more."""
-        self._job: DurableJob | None = None
+        self._job: IOJob | None = None
         """The last job; None before the first one."""
         self._retry_at = -inf
         """When to start `_job` (seconds, monotonic); infinity while it is in progress, or until the
@@ -106,7 +106,7 @@ class Leadership:
         """Whether this master is the first in the queue, and so leads."""
         return self.predecessor == "" and not self.is_session_lost
 
-    def due(self, now: float) -> list[DurableJob]:
+    def due(self, now: float) -> list[IOJob]:
         """Return the job to do now, if there is one."""
         if self.first or self.is_session_lost or now < self._retry_at:
             return []
@@ -128,7 +128,7 @@ class Leadership:
         """Note that the session has ended."""
         self.is_session_lost = True
 
-    def done(self, job: DurableJob, result: object, now: float) -> None:
+    def done(self, job: IOJob, result: object, now: float) -> None:
         """Process the result of a job; `result` is an exception if it failed."""
         if job is not self._job:
             return
@@ -178,7 +178,7 @@ class StepDown:
         self._next_probe_at = now + MEMBER_POLL_S
         return True
 
-    def due(self, now: float, unreachable_s: Mapping[str, float]) -> list[DurableJob]:
+    def due(self, now: float, unreachable_s: Mapping[str, float]) -> list[IOJob]:
         """Return the job to do now, if there is one.
 
         `unreachable_s`: see `Coordinator.unreachable_s`.
@@ -191,7 +191,7 @@ class StepDown:
         self._job = FindSuccessor(self._process)
         return [self._job]
 
-    def done(self, job: DurableJob, result: object, unreachable_s: Mapping[str, float]) -> bool:
+    def done(self, job: IOJob, result: object, unreachable_s: Mapping[str, float]) -> bool:
         """Process the result of a job. Return whether to step down."""
         if job is not self._job:
             return False

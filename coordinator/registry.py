@@ -24,7 +24,7 @@ from driftline.engine.errors import MalformedMessage, StateMismatch, Unavailable
 from driftline.engine.flow.code import NO_CODE, Code
 from driftline.engine.keygroups import Layout
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 
 class SnapshotRecord(Struct, frozen=True, array_like=True):
@@ -113,7 +113,7 @@ class ClusterState(Struct, frozen=True, array_like=True):
         return replace(self, version=self.version + 1, **changes)
 
 
-class WriteState(DurableJob, frozen=True):
+class WriteState(IOJob, frozen=True):
     """Job: write `state` to the registry, in place of version `state.version - 1`. Result: None.
 
     `again`: an earlier attempt failed, but the registry may contain its state.
@@ -172,7 +172,7 @@ class RegistryWriter:
         self._job = replace(self._job, again=True)
         return [self._job]
 
-    def process_result(self, job: DurableJob, result: object, now: float) -> bool:
+    def process_result(self, job: IOJob, result: object, now: float) -> bool:
         """Process the result of a job. Return True if it ends the write in progress.
 
         Return False if the write has to be retried, or if the job is not this write.

@@ -5,9 +5,9 @@ or `SendMarker` (fronts), the record whose write is the commit, and then `Commit
 Invariant: at most one snapshot is in progress, and it is committed only after every part of it is
 durable.
 
-See the paper "Delivery, consistency, and determinism", section V-A1. If `Policy.cuts_by_time`, the
-time of a snapshot is the *delivered* frontier. After a recovery, fronts replay all elements from
-that time on, so each output that the consumer lacks is made again. Otherwise markers cut a
+See the paper "Delivery, consistency, and determinism", section V-A1. If `Policy.cuts_at_frontier`,
+the time of a snapshot is the *delivered* frontier. After a recovery, fronts replay all elements
+from that time on, so each output that the consumer lacks is made again. Otherwise markers cut a
 snapshot, and its time is 0.
 
 A master that takes over (`Takeover`) lacks the answers that the previous one collected. So it does
@@ -56,7 +56,7 @@ class PendingSnapshot(Struct):
     failed: bool = False
     """Whether the snapshot cannot be committed, because a member could not write its part, or
     because an earlier master began the snapshot."""
-    answers: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, int] = field(default_factory=dict)
     """Front -> the time at which it would resume; node -> its newest production."""
     event_times: tuple[tuple[int, int], ...] = ()
     """Event times of the sources as of `time` (see `Prepared`); all nodes report the same."""
@@ -72,8 +72,8 @@ class PendingSnapshot(Struct):
         recorded. A front without an answer resumes at the snapshot's time: the master asks fronts
         only if markers cut the snapshot.
         """
-        offsets = tuple(self.answers.get(front, self.time) for front in fronts)
-        parts = tuple(self.answers[node] for node in nodes)
+        offsets = tuple(self.positions.get(front, self.time) for front in fronts)
+        parts = tuple(self.positions[node] for node in nodes)
         fields = offsets, incarnation, parts, self.event_times, self.late
         return SnapshotRecord(self.number, self.time, *fields)
 
@@ -162,7 +162,7 @@ class Snapshots:
         if self.due_at is None or now < self.due_at:
             return []
         self._next_at = now + self._interval
-        by_time = self._policy.cuts_by_time
+        by_time = self._policy.cuts_at_frontier
         self._started_at = now
         time = delivered if by_time else 0
         if by_time and (time <= self._time or time >= INFINITY):
@@ -185,7 +185,7 @@ class Snapshots:
         """Note that a part of a snapshot is durable."""
         snapshot = self.pending
         if snapshot is not None and message.number == snapshot.number:
-            snapshot.answers[sender] = message.offset
+            snapshot.positions[sender] = message.offset
             snapshot.event_times = message.event_times or snapshot.event_times
             snapshot.late += message.late if sender in snapshot.waiting else 0
             snapshot.waiting.discard(sender)

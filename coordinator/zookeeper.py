@@ -36,7 +36,7 @@ from driftline.coordinator.leadership import Enlist, FindPredecessor, FindSucces
 from driftline.coordinator.registry import ClusterState, decode_state, encode_state, may_replace
 from driftline.engine.errors import Disconnected, PayloadError, StateMismatch, Unavailable
 from driftline.engine.events import FailureLog, event_fields, log
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 ANSWER_TIMEOUT_S = 10.0
 """Timeout of a request, in seconds."""
@@ -319,7 +319,7 @@ class LeaderQueue:
         """Remove the listener."""
         self._client.remove_listener(self._on_connection_state)
 
-    def execute_job(self, job: DurableJob) -> object:
+    def execute_job(self, job: IOJob) -> object:
         """Execute an `Enlist`, `FindPredecessor` or `FindSuccessor`, and return its result.
 
         Raises Unavailable, and StateMismatch if the process is not in the queue.

@@ -33,7 +33,7 @@ def as_text(flow: Flow) -> str:
     for vertex in flow.vertices:
         port = ports.get(vertex.number)
         if port is not None:
-            lines.append(f"  stage {port.stage}" + (", shuffled by key" if port.feeders else ""))
+            lines.append(f"  stage {port.stage}" + (", shuffled by key" if port.upstreams else ""))
         kind = "" if has_default_name(vertex) else f"{vertex.kind} "
         lines.append(f"    {kind}{vertex.name}{_details(flow, vertex)}")
     return "\n".join(lines)

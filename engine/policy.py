@@ -35,7 +35,7 @@ class SnapshotCut(Enum):
     PRODUCTIONS = "all elements: nothing leaves a node before it is durable there"
 
 
-CUTS_BY_TIME = (SnapshotCut.LABEL, SnapshotCut.PRODUCTIONS)
+CUTS_AT_FRONTIER = (SnapshotCut.LABEL, SnapshotCut.PRODUCTIONS)
 """Cuts in which the time of a snapshot is the delivered frontier. Snapshots that markers cut have
 no time."""
 
@@ -63,9 +63,9 @@ class Policy(Struct, frozen=True):
         return self.cut is not SnapshotCut.NONE
 
     @property
-    def cuts_by_time(self) -> bool:
+    def cuts_at_frontier(self) -> bool:
         """Whether the time of a snapshot is the delivered frontier."""
-        return self.cut in CUTS_BY_TIME
+        return self.cut in CUTS_AT_FRONTIER
 
     @property
     def has_markers(self) -> bool:

@@ -211,7 +211,7 @@ class _TaskChains:
             step.settle(until)
             clock.forget(until)
         for receiver in self.plan.ports:
-            if port in receiver.feeders:
+            if port in receiver.upstreams:
                 for elements, _ in self.chains.outbounds[port, receiver.number][0].take():
                     yield from self._frames(receiver.number, elements)
         outputs_by_time, self._outputs = self._outputs, {}

@@ -25,7 +25,7 @@ from driftline.engine.policy import get_policy
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Message, MessageHeader, decode
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 from driftline.simulation.world.disks import MemoryKeyValue
 
 STEP_S = 0.005
@@ -77,13 +77,13 @@ class SteppedCluster:
         self.now = 0.0
         self.messages: list[tuple[str, str, MessageHeader, Message]] = []
         """(from, to, header, message), in the order of delivery."""
-        self.durable_jobs: list[tuple[str, DurableJob]] = []
+        self.durable_jobs: list[tuple[str, IOJob]] = []
         """(name of the role, job), in the order of completion."""
         self.silent: set[str] = set()
         """Roles that get no turn and no messages."""
         self.held_disks: set[str] = set()
         self.channels: dict[tuple[str, str], list[bytes]] = {}
-        self.jobs: dict[str, list[DurableJob]] = {}
+        self.jobs: dict[str, list[IOJob]] = {}
         self.state: ClusterState | None = None
         self.nodes = [f"node-{i}" for i in range(nodes)]
         self.fronts = [f"front-{i}" for i in range(len(inputs))]

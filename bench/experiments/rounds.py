@@ -15,7 +15,7 @@ from driftline.bench.measuring.corpus import Documents
 from driftline.bench.measuring.loops import System
 from driftline.bench.systems.cases import Case
 from driftline.bench.systems.engine import DurableEngine, Engine
-from driftline.bench.systems.floor import DurableFloor, FloorProcesses
+from driftline.bench.systems.floor import DurableFloor, MemoryFloor
 from driftline.bench.systems.microbatch import MicroBatch
 
 Result = TypeVar("Result")
@@ -33,7 +33,7 @@ class Setup(Struct, frozen=True):
     def start(self, case: Case) -> AbstractContextManager[System]:
         """Return a new system for a case; its context starts the system and warms it up."""
         if case.is_floor:
-            return (DurableFloor if case.durable else FloorProcesses)(self.documents, self.nodes)
+            return (DurableFloor if case.durable else MemoryFloor)(self.documents, self.nodes)
         if case.is_micro_batch:
             return MicroBatch(self.documents, self.nodes)
         return (DurableEngine if case.durable else Engine)(

@@ -54,7 +54,7 @@ MESSAGES_AT_ONCE = 64
 """Messages that the consumer reads before the loop checks the clock."""
 
 
-class FloorProcesses(StartedProcesses):
+class MemoryFloor(StartedProcesses):
     """The floor with its ends in memory: worker processes, producer and consumer."""
 
     def __init__(self, documents: Documents, workers: int = 2) -> None:
@@ -141,7 +141,7 @@ class FloorProcesses(StartedProcesses):
         self._directory.cleanup()
 
 
-class DurableFloor(FloorProcesses):
+class DurableFloor(MemoryFloor):
     """The floor with durable ends: documents and changes are written to files.
 
         producer --> file, then worker --> owner --> consumer: file, then the meter

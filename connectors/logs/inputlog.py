@@ -49,7 +49,7 @@ from driftline.engine.storage.segment_log import (
 )
 from driftline.engine.texts import format_time
 from driftline.engine.wire.codec import pack, unpack, why_invalid_record
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 SEGMENT_BYTES = 1 << 25
 """A segment of this size is full; entries are removed by whole segments."""
@@ -88,7 +88,7 @@ class LoggedRecord(NamedTuple):
     """When the record was received, in microseconds since 1970."""
 
 
-class WriteGroup(DurableJob, frozen=True):
+class WriteGroup(IOJob, frozen=True):
     """Job that stores entries and the ends of producers, sets the reserved time, and trims the log.
 
     `trim`: entries below this time are no longer read. `ended`: (producer, number of its last
@@ -285,7 +285,7 @@ class InputLog:
         """Trim the log: entries below a time are no longer read."""
         self.write(WriteGroup((), self.reserved, max(below, self.trimmed)))
 
-    def execute_job(self, job: DurableJob) -> None:
+    def execute_job(self, job: IOJob) -> None:
         """Execute a job durably, for a driver."""
         if not isinstance(job, WriteGroup):
             raise TypeError(f"not a job for an input log: {job!r}")

@@ -33,7 +33,7 @@ from driftline.engine.errors import DriftlineError, Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import Layout
 from driftline.engine.wire.kinds import AGENT, CONSUMER, POLLER
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 
 class AgentSettings(Struct, frozen=True):
@@ -122,7 +122,7 @@ class FlowGuide:
         """Close the queue of masters."""
         self.masters.close()
 
-    def _execute_job(self, job: DurableJob) -> object:
+    def _execute_job(self, job: IOJob) -> object:
         assert isinstance(job, FindLeader)
         return self.masters.leader()
 

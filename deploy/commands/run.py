@@ -35,7 +35,7 @@ from driftline.engine.events import event_fields, log
 from driftline.engine.flow.loading import load_flow
 from driftline.engine.policy import Policy, get_policy
 from driftline.engine.snapshots.savepoint import open_savepoint
-from driftline.engine.snapshots.savepoint_mapping import Choice
+from driftline.engine.snapshots.savepoint_mapping import MappingOptions
 from driftline.engine.sources.record import RecordFormat
 from driftline.engine.ui.consoles import as_words
 from driftline.engine.ui.options import (
@@ -190,7 +190,7 @@ def run(
             dead_letters,
             max_in_flight,
             kill_every,
-            StartOptions(open_savepoint(start), Choice(drop, rename))
+            StartOptions(open_savepoint(start), MappingOptions(drop, rename))
             if start is not None
             else None,
             Limits(missing_after, stalled_after, slow_after, max_crashes),

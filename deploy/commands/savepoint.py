@@ -16,7 +16,7 @@ from driftline.deploy.commands.cluster_options import (
     transport_options,
 )
 from driftline.deploy.local.directories.leftovers import short_folder
-from driftline.deploy.local.report import ExitStatus
+from driftline.deploy.local.report import EndStatus
 from driftline.deploy.local.savepoints import save_run
 from driftline.deploy.runtime.sockets.transport import TransportConfig
 from driftline.engine.flow.loading import load_flow
@@ -62,7 +62,7 @@ def savepoint(
         refuse_options(["--zookeeper"], "with --state, which is for a finished run")
         saved, ending = save_run(state, load_flow(flow), output)
         _print_savepoint(saved, output, json_file)
-        if ending not in (ExitStatus.COMPLETE, ExitStatus.DRAINED):
+        if ending not in (EndStatus.COMPLETE, EndStatus.DRAINED):
             click.echo(
                 "The run did not end normally: later records are not in the savepoint, though some "
                 "of their outputs may be delivered. To save all records, let the run continue to "

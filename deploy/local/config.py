@@ -16,7 +16,7 @@ from driftline.deploy.runtime.sockets.listening import fault_of, is_local
 from driftline.engine.errors import FlowError
 from driftline.engine.policy import Policy
 from driftline.engine.snapshots.savepoint import Savepoint
-from driftline.engine.snapshots.savepoint_mapping import NO_CHOICE, Choice
+from driftline.engine.snapshots.savepoint_mapping import DEFAULT_MAPPING, MappingOptions
 from driftline.engine.sources import RetainedSource
 
 
@@ -71,10 +71,10 @@ def check_syntax(address: str) -> None:
 
 
 class StartOptions(Struct, frozen=True):
-    """A savepoint to begin from; `choice`: how to map its state to a changed flow."""
+    """A savepoint to begin from; `mapping`: how to map its state to a changed flow."""
 
     savepoint: Savepoint
-    choice: Choice = NO_CHOICE
+    mapping: MappingOptions = DEFAULT_MAPPING
 
 
 class RunConfig(Struct, frozen=True):

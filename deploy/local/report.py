@@ -27,7 +27,7 @@ from driftline.engine.policy import POLICIES, Policy
 from driftline.engine.sources import RetainedSource, Source
 
 
-class ExitStatus(StrEnum):
+class EndStatus(StrEnum):
     """How the last call of a run's command ended; the values appear in `--json`."""
 
     COMPLETE = "complete"
@@ -39,32 +39,32 @@ class ExitStatus(StrEnum):
 
 
 _TEXTS = {
-    ExitStatus.COMPLETE: "complete: the end of the input is reached, and all outputs are delivered",
-    ExitStatus.DRAINED: "drained on request, before the end of the input; the outputs of all "
+    EndStatus.COMPLETE: "complete: the end of the input is reached, and all outputs are delivered",
+    EndStatus.DRAINED: "drained on request, before the end of the input; the outputs of all "
     "records that were read are delivered",
-    ExitStatus.FAILED: "failed before the end of the input; outputs may be missing",
-    ExitStatus.INTERRUPTED: "interrupted before the end of the input; outputs may be missing",
-    ExitStatus.NOT_BEGUN: "not begun: no record was read",
-    ExitStatus.UNKNOWN: "how far the run has come is not known without its registry",
+    EndStatus.FAILED: "failed before the end of the input; outputs may be missing",
+    EndStatus.INTERRUPTED: "interrupted before the end of the input; outputs may be missing",
+    EndStatus.NOT_BEGUN: "not begun: no record was read",
+    EndStatus.UNKNOWN: "how far the run has come is not known without its registry",
 }
 
 
-def exit_status_of(run: ClusterState) -> ExitStatus:
+def end_status_of(run: ClusterState) -> EndStatus:
     """Return how the last call that wrote to the registry ended."""
     match run.outcome:
         case RunOutcome(error="", text=text) if text == ENDED_ON_REQUEST:
-            return ExitStatus.DRAINED
+            return EndStatus.DRAINED
         case RunOutcome(error=""):
-            return ExitStatus.COMPLETE
+            return EndStatus.COMPLETE
         case RunOutcome():
-            return ExitStatus.FAILED
-    return ExitStatus.INTERRUPTED if run.incarnation else ExitStatus.NOT_BEGUN
+            return EndStatus.FAILED
+    return EndStatus.INTERRUPTED if run.incarnation else EndStatus.NOT_BEGUN
 
 
 class Ending(Struct, frozen=True):
     """How far a run has come, and how its last call ended."""
 
-    status: ExitStatus
+    status: EndStatus
     text: str
     """Sentences for the user; the first one describes how the run ended."""
     error: str = ""
@@ -100,18 +100,18 @@ def ending_of(
     rejected = any(problem.fatal for problem in problems)
     identity = None if run is None else run.identity_details
     if run is None and {report.kind for report in reports} == {HISTORY}:
-        return Ending(ExitStatus.NOT_BEGUN, "not begun: no run has continued the outputs of Spark.")
+        return Ending(EndStatus.NOT_BEGUN, "not begun: no run has continued the outputs of Spark.")
     if run is None or identity is None:
-        return Ending(ExitStatus.UNKNOWN, f"{_TEXTS[ExitStatus.UNKNOWN]}.", rejected=rejected)
+        return Ending(EndStatus.UNKNOWN, f"{_TEXTS[EndStatus.UNKNOWN]}.", rejected=rejected)
     if any(
         report.owner is not None and report.owner.session > run.last_session for report in reports
     ):
         run = replace(run, outcome=None)  # the outcome is of an earlier call; the last wrote none
-    status, policy = exit_status_of(run), POLICIES[identity.policy]
+    status, policy = end_status_of(run), POLICIES[identity.policy]
     snapshot = run.snapshots[0] if run.snapshots and not problems else None
     error = (
         f"{run.outcome.error}: {run.outcome.text}"
-        if status is ExitStatus.FAILED and run.outcome
+        if status is EndStatus.FAILED and run.outcome
         else ""
     )
     parts = [f"{'problems: see above. The run itself: ' * rejected}{_TEXTS[status]}.", error]
@@ -119,7 +119,7 @@ def ending_of(
         parts.append("The same command is rejected until the problems above are fixed.")
     elif problems and policy.replay:
         parts.append("The same command resumes as described above.")
-    elif status is not ExitStatus.COMPLETE:
+    elif status is not EndStatus.COMPLETE:
         condition = f", once the cause is fixed{CODE_CHANGE_HINT}" if error else ""
         parts.append(f"The same command {_describe_resumption(run, policy)}{condition}.")
     text = ("\n" if error else " ").join(filter(None, parts))
@@ -176,7 +176,7 @@ def find_start_time(
 def log_resumption(before: ClusterState, policy: Policy) -> None:
     """Log from where this call resumes the run, if an earlier call has started processing."""
     if before.incarnation:
-        status = exit_status_of(before)
+        status = end_status_of(before)
         number = before.snapshots[0].number if before.snapshots and policy.replay else 0
         log.info(
             "the run %s; the previous call: %s",

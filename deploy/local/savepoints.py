@@ -24,7 +24,7 @@ from driftline.deploy.local.config import StartOptions
 from driftline.deploy.local.inputs.fronts import PIPED, has_log
 from driftline.deploy.local.inputs.input_progress import NUMBERED_SOURCES
 from driftline.deploy.local.inputs.used_files import MAY_GROW
-from driftline.deploy.local.report import ExitStatus, exit_status_of
+from driftline.deploy.local.report import EndStatus, end_status_of
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.events import event_fields, log
@@ -73,7 +73,7 @@ def restore_run(
     if run.base or run.incarnation:
         return
     savepoint = start.savepoint
-    fitted = fit(savepoint, flow, start.choice)
+    fitted = fit(savepoint, flow, start.mapping)
     if policy.cut is SnapshotCut.NONE:
         raise StateMismatch(
             f"policy {policy.name} takes no snapshots: a run cannot begin from a savepoint"
@@ -170,7 +170,7 @@ def _has_numbered_records(flow_input: Input | RetainedSource, *, is_only_input: 
     )
 
 
-def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]:
+def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, EndStatus]:
     """Write the last committed snapshot of a run as a savepoint into a new directory.
 
     Changes nothing in `state`. Also returns how the run ended: after a drain, the savepoint
@@ -184,7 +184,7 @@ def save_run(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStat
         return _save(state, flow, output)
 
 
-def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]:
+def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, EndStatus]:
     run = FileRegistry(state / "registry").read()
     if run is None:
         raise Unavailable(f"{state} is not a state directory of a run: it has no registry")
@@ -212,7 +212,7 @@ def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, ExitStatus]
             if vertex.is_keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
     manifest = write_manifest(output, flow, record.time, _numbered_inputs(run), record.event_times)
-    return manifest, exit_status_of(run)
+    return manifest, end_status_of(run)
 
 
 def _numbered_inputs(run: ClusterState) -> dict[str, bool]:

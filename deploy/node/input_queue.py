@@ -212,7 +212,7 @@ class InputQueue:
         time on may be applied. Return the blocks to apply now, and the waiting blocks that were
         split off from them; the caller assigns ids to the latter.
         """
-        if not self._hold_back or not port.feeders:
+        if not self._hold_back or not port.upstreams:
             return blocks, []
         not_final = self._not_final[port.number]
         loops = port.vertex.operator.loops
@@ -308,16 +308,16 @@ def _first_label(batch: ElementBatch) -> Label:
 
 
 UnsentFrame = tuple[int, int, int, int, list[ElementBatch]]
-"""(feeder, port, tracking time, id, batches) of a frame that is not encoded yet."""
+"""(upstream, port, tracking time, id, batches) of a frame that is not encoded yet."""
 
 
 def to_frame(unsent: UnsentFrame, acknowledged: Acknowledged = NOTHING) -> Frame:
     """Encode a frame as a message; `acknowledged`: the acknowledgement that it carries."""
-    feeder, port, time, id, batches = unsent
+    upstream, port, time, id, batches = unsent
     encoded = tuple(
         (encode_labels(batch.labels), batch.packed(), tuple(batch.signs or ())) for batch in batches
     )
-    return Frame(feeder, port, time, id, encoded, (), *acknowledged)
+    return Frame(upstream, port, time, id, encoded, (), *acknowledged)
 
 
 def arrived_block(frame: Frame) -> Block:

@@ -27,10 +27,10 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from driftline.deploy.node.backpressure import WAITING_BYTES, Backpressure, TurnBudget
+from driftline.deploy.node.component_factory import ComponentFactory
 from driftline.deploy.node.delivery import Delivery, DeliveryGossip
 from driftline.deploy.node.input_queue import arrived_block
 from driftline.deploy.node.pipeline import NodePipeline, Snapshotter
-from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.deploy.node.stages import Stages
 from driftline.deploy.node.state_transfer import Restoring, StateServer, StateTransfer
 from driftline.deploy.node.watermarks import WatermarkMonitor
@@ -69,7 +69,7 @@ from driftline.engine.wire.messages import (
     Slice,
     StatusReport,
 )
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 POSTPONED_TURNS_MAX = 2
 """Consecutive turns that may postpone settling and encoding so that messages leave first."""
@@ -127,7 +127,7 @@ class Node(Member):
         # A node of a later layout uses a placeholder until the master sends that layout.
         layout = tuple(range(nodes)) if index < nodes else (index,)
         bundle_bytes = waiting_bytes // BUNDLES_WAITING
-        self._factory = PolicyFactory(
+        self._factory = ComponentFactory(
             plan, policy, index, layout, new_id, dead_letters, bundle_bytes, reports_progress
         )
         self._waiting_bytes = waiting_bytes
@@ -268,7 +268,7 @@ class Node(Member):
             block = arrived_block(message)
             if message.cells or message.covered:  # first: a MalformedMessage drops the block, too
                 self._tracking.acknowledge(message.cells, message.covered, message.event_times)
-            self._stages.admit(sender, message.feeder, block)
+            self._stages.admit(sender, message.upstream, block)
         elif isinstance(message, Acknowledge):
             self._tracking.acknowledge(message.cells, message.covered, message.event_times)
         elif isinstance(message, BundleStored):
@@ -382,7 +382,7 @@ class Node(Member):
             if 2 * self._unsaved_bytes() > self.backpressure.waiting_bytes:
                 self.send("master", AskSnapshot())
 
-    def on_job_done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: IOJob, result: object) -> None:
         if isinstance(job, MergeParts) and result is True:
             if not self._state_server.is_being_read(self.now):  # else a later commit continues
                 self.jobs.append(job)  # more parts remain to be merged

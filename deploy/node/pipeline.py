@@ -5,8 +5,8 @@ them over several turns.
 
 `BufferingGate` makes the elements at a port wait for the frontier.
 
-`NodePipeline` cuts snapshots by label; its subclasses (`deploy.node.comparison`) cut them by
-markers or productions. `PolicyFactory` picks the class.
+`NodePipeline` cuts snapshots by label; its subclasses (`deploy.node.unordered`) cut them by
+markers or productions. `ComponentFactory` picks the class.
 
 Takes: blocks, frontiers, and requests for snapshots. Gives: captures of the state, snapshot
 metadata, and messages to send. Invariant: each final change is in exactly one capture.
@@ -41,7 +41,7 @@ from driftline.engine.texts import format_time
 from driftline.engine.wire.codec import pack
 from driftline.engine.wire.label_columns import Labels
 from driftline.engine.wire.messages import Frame, Marker, Message, Outgoing, Prepared, PrepareFailed
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 Send = Callable[[str, Message], None]
 """Function that sends a message to a receiver."""
@@ -91,8 +91,8 @@ class NodePipeline:
         vertices = self.plan.flow.vertices
         self._dropping = [s for s in self.timed_steps.values() if drops_late(s.vertex, vertices)]
         self.outbounds = {port.number: [] for port in self.plan.ports}
-        for (feeder, port), outbounds in self.chains.outbounds.items():
-            self.outbounds[feeder].append((port, outbounds))
+        for (upstream, port), outbounds in self.chains.outbounds.items():
+            self.outbounds[upstream].append((port, outbounds))
 
     def load(self, segments: Iterable[bytes], start: int) -> Iterator[None]:
         """Restore the states from a snapshot's segments in steps; yield after each step.
@@ -101,10 +101,10 @@ class NodePipeline:
         """
         return restore_in_steps(self.tables, segments)
 
-    def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
+    def admit(self, sender: str, upstream: int, block: Block) -> Block | None:
         """Accept a received block. Return what to queue at its port: all of it, a part, or None.
 
-        `sender`, `feeder`: the channel on which the block arrived.
+        `sender`, `upstream`: the channel on which the block arrived.
         """
         return block
 
@@ -343,7 +343,7 @@ class Snapshotter:
         self._storing = StoreSnapshot(self._number, segments, meta, self._incarnation)
         return False, self._storing
 
-    def stored(self, job: DurableJob, result: object) -> Prepared | PrepareFailed | None:
+    def stored(self, job: IOJob, result: object) -> Prepared | PrepareFailed | None:
         """Handle the result of the job that writes the part. Return the answer to the master.
 
         Do nothing, and return None, for any other job.
@@ -361,9 +361,10 @@ class Snapshotter:
         return Prepared(job.number, 0, self._event_times, self._late)
 
 
-Token = tuple[int, int, int]
-"""(stage, time, id). The tracker receives the id when elements of the time begin to wait at a gate,
-and again, which cancels it (XOR), when all of them are applied."""
+FrontierHold = tuple[int, int, int]
+"""(stage, time, id). It holds the frontier of the stage back. The tracker receives the id when
+elements of the time begin to wait at a gate, and again, which cancels it (XOR), when all are
+applied."""
 
 
 class BufferingGate:
@@ -372,52 +373,56 @@ class BufferingGate:
     Elements wait until the frontier of their stage passes them, and are then applied in label
     order. No element is ever undone; the cost is one more round of acknowledgements. The frames of
     waiting elements are acknowledged at once, since the frontier of their stage could never pass
-    them otherwise. Invariant: for each time with waiting elements exactly one *token* is in a cell
+    them otherwise. Invariant: for each time with waiting elements exactly one *hold* is in a cell
     of the next stage; it stands for their outputs.
     """
 
     def __init__(self, stage: int, new_id: Callable[[], int]) -> None:
         self.stage = stage
         self.new_id = new_id
-        self.waiting: dict[int, tuple[Token, list[tuple[Label, object]]]] = {}
-        """Time -> its token, and the (label, payload) pairs of its elements in order of arrival."""
+        self.waiting: dict[int, tuple[FrontierHold, list[tuple[Label, object]]]] = {}
+        """Time -> its hold, and the (label, payload) pairs of its elements in order of arrival."""
         self.times: list[int] = []
         """Heap of the times in `waiting`."""
         self.released = 0
-        """Frontier of the stage. Precondition of `push`: no element has a smaller time."""
+        """Time below which elements are released. Precondition of `push`: none is below it."""
 
-    def push(self, labels: Labels, values: Values, signs: Signs) -> list[Token]:
-        """Queue a batch. Return the tokens of times that had no waiting elements."""
+    def push(self, labels: Labels, values: Values, signs: Signs) -> list[FrontierHold]:
+        """Queue a batch. Return the holds of times that had no waiting elements."""
         assert signs is None, "a tombstone in buffered order, which undoes nothing"
-        tokens = []
+        holds = []
         for label, value in zip(labels, values, strict=True):
             time = label[0]
             assert time >= self.released, (
                 f"an element of time {time}, but the gate has released all below {self.released}"
             )
             if time not in self.waiting:
-                token = (self.stage + 1, time, self.new_id())
-                self.waiting[time] = token, []
+                hold = (self.stage + 1, time, self.new_id())
+                self.waiting[time] = hold, []
                 heappush(self.times, time)
-                tokens.append(token)
+                holds.append(hold)
             self.waiting[time][1].append((label, value))
-        return tokens
+        return holds
 
-    def advance(self, frontier: int) -> bool:
-        """Record the frontier of the stage. Return whether elements below it wait."""
+    def advance(self, frontier: int) -> None:
+        """Release the elements below a frontier of the stage."""
         self.released = max(self.released, frontier)
-        return bool(self.times) and self.times[0] < frontier
 
-    def take(self, frontier: int, limit: int) -> tuple[ElementBatch, list[Token]]:
-        """Remove elements below the frontier of the stage, at most `limit`, in label order.
+    @property
+    def has_released(self) -> bool:
+        """Whether released elements wait."""
+        return bool(self.times) and self.times[0] < self.released
 
-        Return them, and the tokens of the times that now have no waiting elements.
-        Precondition: `advance(frontier)` returned true.
+    def take(self, limit: int) -> tuple[ElementBatch, list[FrontierHold]]:
+        """Remove released elements, at most `limit`, in label order.
+
+        Return them, and the holds of the times that now have no waiting elements. Precondition:
+        `has_released`.
         """
-        tokens = []
+        holds = []
         elements: list[tuple[Label, object]] = []
-        while self.advance(frontier) and limit:
-            token, of_time = self.waiting[self.times[0]]
+        while self.has_released and limit:
+            hold, of_time = self.waiting[self.times[0]]
             of_time.sort(key=itemgetter(0))
             elements += of_time[:limit]
             if len(of_time) > limit:
@@ -425,6 +430,6 @@ class BufferingGate:
                 break
             limit -= len(of_time)
             del self.waiting[heappop(self.times)]
-            tokens.append(token)
+            holds.append(hold)
         labels, values = zip(*elements, strict=True)
-        return ElementBatch(list(labels), list(values), None), tokens
+        return ElementBatch(list(labels), list(values), None), holds

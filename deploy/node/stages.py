@@ -14,8 +14,8 @@ not hold the frontier at the time of the element.
 Batches for a port on the same node are serialised, too: functions see the same types wherever their
 input comes from.
 
-A *gate* holds the elements of a port back until the frontier has passed their times. A *feeder* is
-the port whose chain made a block.
+A *gate* holds the elements of a port back until the frontier has passed their times. The *upstream*
+of a block is the port whose chain made it.
 
 Takes: blocks, markers, frontiers. Gives: frames, markers, and acknowledgements to the tracking.
 Invariants: the id of a frame is acknowledged together with the ids of all frames sent because of
@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from driftline.deploy.node.backpressure import TurnBudget
+from driftline.deploy.node.component_factory import ComponentFactory
 from driftline.deploy.node.input_queue import (
     Block,
     ElementBatch,
@@ -36,8 +37,7 @@ from driftline.deploy.node.input_queue import (
     min_times_from,
     to_frame,
 )
-from driftline.deploy.node.pipeline import NodePipeline, Send, Snapshotter, Token
-from driftline.deploy.node.policy_factory import PolicyFactory
+from driftline.deploy.node.pipeline import FrontierHold, NodePipeline, Send, Snapshotter
 from driftline.deploy.node.tracking import NOTHING, Acknowledged, Tracking
 from driftline.engine.flow.plan import Port
 from driftline.engine.keygroups import node_names
@@ -55,7 +55,7 @@ class Stages:
 
     def __init__(
         self,
-        factory: PolicyFactory,
+        factory: ComponentFactory,
         pipeline: NodePipeline,
         tracking: Tracking,
         snapshots: Snapshotter,
@@ -66,7 +66,7 @@ class Stages:
         self.input_queue = factory.make_input_queue()
         self.peers = Peers(factory.others, None if factory.ordered else pipeline.defer_frame)
         self.own_blocks: list[tuple[int, Block]] = []
-        """(feeder, block) of the frames that the node made for itself."""
+        """(upstream, block) of the frames that the node made for itself."""
         self.unfinished = False
         """Whether the last turn left work that can continue at once: the rest of a block, or
         messages of an iteration."""
@@ -92,11 +92,11 @@ class Stages:
         self._entries = pipeline.chains.entries
         """Port -> the first step of its chain."""
         self._batches: dict[tuple[int, int, int], list[ElementBatch]] = {}
-        """(feeder, port, node) -> packed outputs that are in no frame yet."""
+        """(upstream, port, node) -> packed outputs that are in no frame yet."""
 
-    def admit(self, sender: str, feeder: int, block: Block) -> None:
-        """Accept a block from the channel (sender, feeder)."""
-        if (admitted := self._pipeline.admit(sender, feeder, block)) is not None:
+    def admit(self, sender: str, upstream: int, block: Block) -> None:
+        """Accept a block from the channel (sender, upstream)."""
+        if (admitted := self._pipeline.admit(sender, upstream, block)) is not None:
             self.input_queue.add(admitted)
 
     def mark(self, sender: str, marker: Marker) -> None:
@@ -134,17 +134,18 @@ class Stages:
         budget, frontiers = self._budget, self._tracking.frontiers
         for port, gate in self._pipeline.gates.items():
             frontier = frontiers[gate.stage]
-            if not gate.advance(frontier):
+            gate.advance(frontier)
+            if not gate.has_released:
                 continue
             budget_port = len(self._entries) + port  # waiting elements have a budget of their own
-            batch, tokens = gate.take(frontier, budget.elements_left(budget_port, frontier - 1))
+            batch, holds = gate.take(budget.elements_left(budget_port, frontier - 1))
             budget.begin_batch(budget_port, batch)
             self._entries[port].push(*batch.elements())
             budget.end_batch(budget_port, len(batch.labels))
             self._send_frames(port)
             self._admit_own()
-            self._tracking.acks.join(tokens)
-            self.gates_due |= gate.advance(frontier)
+            self._tracking.acks.join(holds)
+            self.gates_due |= gate.has_released
         for number, (port, step) in enumerate(self._pipeline.timed_steps.items()):
             frontier, done_before = self._tracking.arrived[self._stage_of[port]], step.done_below
             if step.done_below < frontier:
@@ -168,13 +169,13 @@ class Stages:
         """Push blocks through a port's chain, acknowledge them, and send the resulting frames."""
         number, acks = port.number, self._tracking.acks
         epoch_ends = self._has_markers and self._pipeline.ends_epoch(number)
-        tokens, rest = self._apply(number, blocks, complete, to_the_end=epoch_ends)
+        holds, rest = self._apply(number, blocks, complete, to_the_end=epoch_ends)
         if rest:
             self.unfinished = True
             remaining = self.input_queue.put_back(number, rest, self._new_id())
             acks.add(port.stage, remaining.time, remaining.id)
-        if tokens:
-            acks.join(tokens)
+        if holds:
+            acks.join(holds)
         for block in blocks:
             acks.add(port.stage, block.time, block.id)
             if block.interval and port.front is not None:
@@ -187,11 +188,11 @@ class Stages:
 
     def _apply(
         self, number: int, blocks: list[Block], complete: int, to_the_end: bool
-    ) -> tuple[list[Token], list[ElementBatch]]:
+    ) -> tuple[list[FrontierHold], list[ElementBatch]]:
         """Push the elements of blocks into a port's chain, or its gate, in label order.
 
         `complete`: see `InputQueue.choose`; `to_the_end`: apply all elements, even if the turn
-        exceeds its time. Return the new tokens of the gate, and the batches that remain. Raises
+        exceeds its time. Return the new holds of the gate, and the batches that remain. Raises
         MalformedMessage if payloads cannot be decoded.
         """
         pipeline, budget = self._pipeline, self._budget
@@ -199,11 +200,11 @@ class Stages:
         gate, push = pipeline.gates.get(number), self._entries[number].push
         batches = in_label_order(blocks)
         next_times = min_times_from(batches[1:]) if len(batches) > 1 else []
-        tokens: list[Token] = []
+        holds: list[FrontierHold] = []
         for index, batch in enumerate(batches):
             if index:
                 if budget.is_over and not to_the_end:
-                    return tokens, batches[index:]
+                    return holds, batches[index:]
                 # The outputs of the previous batch have to be packed before the port is closed.
                 self._pack(number)
                 pipeline.close(number, min(next_times[index - 1], complete))
@@ -214,39 +215,39 @@ class Stages:
                 if gate is None:
                     push(*first.elements())
                 else:
-                    tokens += gate.push(*first.elements())
+                    holds += gate.push(*first.elements())
                 budget.end_batch(number, len(first.labels))
                 if rest is not None and not to_the_end:
-                    return tokens, [rest, *batches[index + 1 :]]
-        return tokens, []
+                    return holds, [rest, *batches[index + 1 :]]
+        return holds, []
 
     # Outputs.
 
-    def _send_frames(self, feeder: int) -> None:
+    def _send_frames(self, upstream: int) -> None:
         """Send the frames that a chain made; queue those for this node in `own_blocks`."""
-        for port, node, time, batches in self._take(feeder):
+        for port, node, time, batches in self._take(upstream):
             id = self._new_id()
             self._count(port, time, id)
             if node == self._node_index:
-                self.unfinished |= port == feeder  # an iteration: messages for the same operator
-                self.own_blocks.append((feeder, Block(port, time, id, batches)))
+                self.unfinished |= port == upstream  # an iteration: messages for the same operator
+                self.own_blocks.append((upstream, Block(port, time, id, batches)))
                 continue
-            unsent = feeder, port, time, id, batches
+            unsent = upstream, port, time, id, batches
             for to, message in self.peers.add_frame(self._names[node], unsent):
                 self._send(to, message)
 
-    def _pack(self, feeder: int) -> None:
+    def _pack(self, upstream: int) -> None:
         """Move the new outputs of a chain to `_batches`, packed."""
-        for port, outbounds in self._pipeline.outbounds[feeder]:
+        for port, outbounds in self._pipeline.outbounds[upstream]:
             for node, outbound in enumerate(outbounds):
                 for (labels, values, signs), packed in outbound.take():
                     batch = ElementBatch(labels, packed or pack_rows(values), signs)
-                    self._batches.setdefault((feeder, port, node), []).append(batch)
+                    self._batches.setdefault((upstream, port, node), []).append(batch)
 
-    def _take(self, feeder: int) -> Iterator[tuple[int, int, int, list[ElementBatch]]]:
+    def _take(self, upstream: int) -> Iterator[tuple[int, int, int, list[ElementBatch]]]:
         """Make frames of a chain's outputs; yield (port, node, tracking time, batches) of each."""
-        self._pack(feeder)
-        for key in [key for key in self._batches if key[0] == feeder]:
+        self._pack(upstream)
+        for key in [key for key in self._batches if key[0] == upstream]:
             batches = self._batches.pop(key)
             yield (*key[1:], min(batch.first for batch in batches), batches)
 
@@ -258,8 +259,8 @@ class Stages:
     def _admit_own(self) -> None:
         """Admit the blocks that the node made for itself."""
         blocks, self.own_blocks = self.own_blocks, []
-        for feeder, block in blocks:
-            self.admit(self._names[self._node_index], feeder, block)
+        for upstream, block in blocks:
+            self.admit(self._names[self._node_index], upstream, block)
 
     def _end_epoch(self, port: int) -> None:
         """End the epoch of a port: capture its changes and forward the marker."""

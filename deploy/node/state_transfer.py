@@ -32,8 +32,8 @@ from msgspec.structs import replace
 
 from driftline.barrier.barrier import Barrier
 from driftline.deploy.node.backpressure import TurnBudget
+from driftline.deploy.node.component_factory import ComponentFactory
 from driftline.deploy.node.pipeline import NodePipeline, Send
-from driftline.deploy.node.policy_factory import PolicyFactory
 from driftline.engine.errors import DriftlineError, MalformedMessage, SnapshotDamaged, Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.keygroups import Owners, owned_groups
@@ -61,7 +61,7 @@ from driftline.engine.wire.messages import (
     Slice,
     Unloadable,
 )
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 RETRY_AFTER_S = 1.0
 """The node repeats an unanswered question, and retries failed work, after this many seconds."""
@@ -87,11 +87,11 @@ class StateTransfer:
     """State transfer of one process into a layout; `epoch`: epoch of the requesting master."""
 
     def __init__(
-        self, factory: PolicyFactory, request: Join, epoch: int, process: str, address: str
+        self, factory: ComponentFactory, request: Join, epoch: int, process: str, address: str
     ) -> None:
         self.layout = request.layout
         self.factory = replace(factory, layout=request.layout)
-        self.jobs: list[DurableJob] = []
+        self.jobs: list[IOJob] = []
         self.problem = ""
         """Why the transfer last started over, for people; "" if it has stored a snapshot since."""
         self._process, self._address = process, address
@@ -258,7 +258,7 @@ class StateTransfer:
         self._storing = StoreSnapshot(number, segments, _META, snapshot_incarnation)
         self.jobs.append(self._storing)
 
-    def done(self, job: DurableJob, result: object, send: Send, now: float) -> bool:
+    def done(self, job: IOJob, result: object, send: Send, now: float) -> bool:
         """Handle the result of a job. Return whether the job belongs to this transfer."""
         if job is not self._vacating and job is not self._storing:
             return False
@@ -416,7 +416,7 @@ class Restoring:
     """
 
     def __init__(
-        self, factory: PolicyFactory, load: LoadSnapshot, start: int, same_code: bool, now: float
+        self, factory: ComponentFactory, load: LoadSnapshot, start: int, same_code: bool, now: float
     ) -> None:
         self.load = load
         self.start = start

@@ -60,7 +60,7 @@ class Acks:
         return bool(self._cells or self._covered)
 
     def add(self, stage: int, time: int, ids: int) -> None:
-        """Add the id of a frame or token that was sent or processed, or the XOR of several."""
+        """Add the id of a frame or hold that was sent or processed, or the XOR of several."""
         self._cells[stage, time] = self._cells.get((stage, time), 0) ^ ids
 
     def cover(self, front: int, interval: tuple[int, ...], roots: int) -> None:

@@ -25,10 +25,10 @@ from driftline.deploy.roles.master import Master
 from driftline.engine.errors import DriftlineError, StateMismatch, Unavailable
 from driftline.engine.events import event_fields, log
 from driftline.engine.wire.kinds import MASTER, SenderKey
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 
 
-class ReadState(DurableJob, frozen=True):
+class ReadState(IOJob, frozen=True):
     """Job that reads the registry. Result: the `ClusterState`, or None if none was written."""
 
     what: ClassVar[str] = "read the registry"
@@ -94,7 +94,7 @@ class Candidate(Role):
             self.master.receive(data, sender_key)
             self._take_outputs_of(self.master)
 
-    def on_job_done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: IOJob, result: object) -> None:
         if job is self._read_job:
             self._on_registry_read(result)
         elif self.stepped_down:

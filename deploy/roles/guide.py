@@ -19,13 +19,13 @@ from typing import ClassVar
 from driftline.engine.errors import Unavailable
 from driftline.engine.wire.kinds import AGENT
 from driftline.engine.wire.messages import AskDrain, Hello, MasterAt, Message
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 
 REPEAT_EVERY_S = 1.0
 """Interval of repeated messages, and pause before a failed look-up is retried, in seconds."""
 
 
-class FindLeader(DurableJob, frozen=True):
+class FindLeader(IOJob, frozen=True):
     """Job that looks up the first master in the queue. Result: (process, address); "" for none."""
 
     what: ClassVar[str] = "find the master"
@@ -66,7 +66,7 @@ class Guide(Role):
     def channel_lost(self, sender: str) -> None:
         """Do nothing: members repeat the only message that the guide handles, `Hello`."""
 
-    def on_job_done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: IOJob, result: object) -> None:
         if job is not self._job:
             return
         self._job = None

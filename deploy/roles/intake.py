@@ -55,7 +55,7 @@ from driftline.engine.events import RateLimitedLog, event_fields, log
 from driftline.engine.texts import counted
 from driftline.engine.wire.codec import RECORD_BYTES_MAX, pack, unpack, unpack_foreign
 from driftline.engine.wire.kinds import SenderKey
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 
 RECORDS_IN_MEMORY_MAX = 4096
 """Maximum number of records in memory: those that the front has not read or that are not stored."""
@@ -112,7 +112,7 @@ class Receiver(Role):
             self.jobs.append(group)
         return False
 
-    def on_job_done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: IOJob, result: object) -> None:
         """Handle the result of writing a group of records. Raises errors other than Unavailable.
 
         If the disk is unavailable (full, for example), the write is retried. Meanwhile records

@@ -50,7 +50,7 @@ from driftline.engine.wire.messages import (
     StatusReport,
     Unloadable,
 )
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 
 STALLED_AFTER_S = 10.0
 """If no member works, the oldest work counts as lost after this many seconds."""
@@ -296,7 +296,7 @@ class Master(Role):
             MessageLost(self.incarnation, f"the master misses messages of {sender}")
         )
 
-    def on_job_done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: IOJob, result: object) -> None:
         if isinstance(job, WriteState):
             self.update_obstacle(job, result)
             self.coordinator.set_time(self.now)

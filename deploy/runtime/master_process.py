@@ -26,7 +26,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.flow.plan import Plan
 from driftline.engine.policy import Policy
 from driftline.engine.wire.messages import AskReport
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 
 REGISTRY, MASTERS = "/registry", "/masters"
 """Paths of a flow's znodes, relative to the path in `ProcessConfig.zookeeper`."""
@@ -40,7 +40,7 @@ def run_master(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> int:
     claim(file.with_name("master.lock"))
     registry = FileRegistry(file)
 
-    def execute_job(job: DurableJob) -> None:
+    def execute_job(job: IOJob) -> None:
         assert isinstance(job, WriteState)
         registry.write(job.state, again=job.again)
 
@@ -64,7 +64,7 @@ def _run_candidate(config: ProcessConfig, flow_plan: Plan, policy: Policy) -> in
     timeout_s = leader_timeout_s(config.limits.missing_after_s, config.futile_step_downs)
     candidate = Candidate(config.process, make_master, timeout_s)
 
-    def execute_job(job: DurableJob) -> object:
+    def execute_job(job: IOJob) -> object:
         if isinstance(job, WriteState):
             registry.write(job.state, again=job.again)
             return None

@@ -17,7 +17,7 @@ from queue import Full, Queue
 from time import monotonic
 
 from driftline.connectors.files.formats import MAX_LINE_BYTES, json_rows, text_rows
-from driftline.connectors.guarded import GuardedSource
+from driftline.connectors.guarded import CheckedLiveSource
 from driftline.connectors.inputs import PipedInput
 from driftline.connectors.live import LiveSource, Record
 from driftline.connectors.logs.received import PipedSource, PolledSource
@@ -45,7 +45,7 @@ class PolledReceiver(Receiver):
     def __init__(self, source: PolledSource, live: LiveSource, *, name: str) -> None:
         super().__init__(source, name=name)
         self._source = source
-        self._live = GuardedSource(live)
+        self._live = CheckedLiveSource(live)
         self._batches: Queue[_Batch] = Queue(BATCHES_MAX)
         self.file, self._batch_signal = os.pipe()
         """Ends of a pipe that contains one byte for each waiting batch."""

@@ -18,7 +18,7 @@ import zmq
 
 from driftline.engine.errors import Disconnected, DriftlineError, Unavailable
 from driftline.engine.events import FailureLog, event_fields, log
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 
 SLOW_S, JOB_POLL_S = 10.0, 1.0
 """Time that a job may take before a warning, and interval between checks, in seconds."""
@@ -26,7 +26,7 @@ SLOW_S, JOB_POLL_S = 10.0, 1.0
 SLOW = "slow disk"
 """Key in the obstacles of a role while one of its jobs is slow."""
 
-JobExecutor = Callable[[DurableJob], object]
+JobExecutor = Callable[[IOJob], object]
 """Executes a job in the thread of a `Worker`; returns its result."""
 
 
@@ -51,20 +51,18 @@ class Worker:
     """Socket that wakes the loop."""
 
     def __init__(self) -> None:
-        self._tasks: queue.SimpleQueue[tuple[Role, DurableJob, JobExecutor] | None] = (
-            queue.SimpleQueue()
-        )
-        self._results: deque[tuple[Role, DurableJob, object]] = deque()
+        self._tasks: queue.SimpleQueue[tuple[Role, IOJob, JobExecutor] | None] = queue.SimpleQueue()
+        self._results: deque[tuple[Role, IOJob, object]] = deque()
         self._thread: threading.Thread | None = None
         self._failures: dict[tuple[str, str], FailureLog] = {}
         """(role, kind of job) -> log of its failures, while it fails."""
-        self._running: tuple[float, Role, DurableJob] | None = None
+        self._running: tuple[float, Role, IOJob] | None = None
         """Start time, role and job of the running job."""
         self._warn_after_s = SLOW_S
         self.next_check_at = 0.0
         """When to call `warn_if_slow` next (seconds, monotonic)."""
 
-    def put(self, role: Role, job: DurableJob, work: JobExecutor) -> None:
+    def put(self, role: Role, job: IOJob, work: JobExecutor) -> None:
         """Queue a job of a role; `work`: executes it."""
         if self._thread is None:
             thread_name = threading.current_thread().name
@@ -103,7 +101,7 @@ class Worker:
             self._log_outcome(role, job, result)
             role.on_job_done(job, result)
 
-    def _log_outcome(self, role: Role, job: DurableJob, result: object) -> None:
+    def _log_outcome(self, role: Role, job: IOJob, result: object) -> None:
         """Log when jobs of a kind start to fail, while they fail, and when they succeed again."""
         name, kind = role.name, type(job).__name__
         if isinstance(result, Disconnected):

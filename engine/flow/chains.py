@@ -43,9 +43,9 @@ class Chains:
         self.future_records: dict[int, tuple[int, int]] = {}
         """Front -> (time, event time) of the first record more than `FUTURE_US` ahead."""
         self.outbounds = {
-            (feeder, port.number): [Outbound() for _ in range(owners.nodes)]
+            (upstream, port.number): [Outbound() for _ in range(owners.nodes)]
             for port in plan.ports
-            for feeder in port.feeders
+            for upstream in port.upstreams
         }
         self.entries: list[Step] = [_Chain(self, port).entry() for port in plan.ports]
 

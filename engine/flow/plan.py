@@ -20,15 +20,15 @@ from driftline.engine.wire.codec import pack
 class Port(Struct, frozen=True):
     """Entry of an operator chain, at `vertex`.
 
-    `feeders`: the numbers of the ports whose chains send to this port, including its own number if
-    the operator loops; empty for a source. `front`: the number of the front that feeds a source;
+    `upstreams`: the numbers of the ports whose chains send to this port, including its own if the
+    operator loops; empty for a source. `front`: the number of the front that feeds a source;
     None for other ports.
     """
 
     number: int
     vertex: Vertex
     stage: int
-    feeders: tuple[int, ...]
+    upstreams: tuple[int, ...]
     front: int | None
 
 
@@ -81,22 +81,22 @@ def make_plan(flow: Flow) -> Plan:
     flow.validate()
     entries = flow.sources + [v for v in flow.vertices if v.is_keyed]
     port_of_vertex = {vertex.number: i for i, vertex in enumerate(entries)}
-    feeders: dict[int, list[int]] = {i: [] for i in range(len(entries))}
+    upstreams: dict[int, list[int]] = {i: [] for i in range(len(entries))}
     for i, entry in enumerate(entries):
         for vertex in chain_of(flow, entry):
             for successor in flow.successors(vertex.number):
-                if successor.is_keyed and i not in feeders[port_of_vertex[successor.number]]:
-                    feeders[port_of_vertex[successor.number]].append(i)
+                if successor.is_keyed and i not in upstreams[port_of_vertex[successor.number]]:
+                    upstreams[port_of_vertex[successor.number]].append(i)
     loops = {i for i, entry in enumerate(entries) if entry.operator.loops}
     stages: dict[int, int] = {}
     for i in range(len(entries)):  # entries are in topological order, as vertices are
-        stages[i] = 1 + max((stages[feeder] for feeder in feeders[i]), default=-1)
+        stages[i] = 1 + max((stages[upstream] for upstream in upstreams[i]), default=-1)
     ports = tuple(
         Port(
             number=i,
             vertex=entry,
             stage=stages[i],
-            feeders=(*feeders[i], *([i] if i in loops else [])),
+            upstreams=(*upstreams[i], *([i] if i in loops else [])),
             front=i if entry.operator.is_source else None,
         )
         for i, entry in enumerate(entries)

@@ -17,10 +17,10 @@ from typing import ClassVar
 from msgspec import Struct
 
 from driftline.engine.state.changelog import Changelog
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 
-class StoreSnapshot(DurableJob, frozen=True):
+class StoreSnapshot(IOJob, frozen=True):
     """Job: make a part durable. Result: None.
 
     `segments`: key group -> segment. In a part that a running node writes, the only key is
@@ -37,7 +37,7 @@ class StoreSnapshot(DurableJob, frozen=True):
     snapshot_incarnation: int = 0
 
 
-class LoadSnapshot(DurableJob, frozen=True):
+class LoadSnapshot(IOJob, frozen=True):
     """Job: load snapshot `number`, and remove all later parts. Result: `Loaded`.
 
     `number`: the snapshot's number; 0: remove all parts, and return empty state.
@@ -53,7 +53,7 @@ class LoadSnapshot(DurableJob, frozen=True):
     allow_later: bool = False
 
 
-class MergeParts(DurableJob, frozen=True):
+class MergeParts(IOJob, frozen=True):
     """Job after the commit of snapshot `number`: merge parts up to snapshot `previous`.
 
     `previous`: the number of the previously committed snapshot; 0: none. Both snapshots stay
@@ -76,7 +76,7 @@ class Loaded(Struct, frozen=True):
     number: int = 0
 
 
-class ListParts(DurableJob, frozen=True):
+class ListParts(IOJob, frozen=True):
     """Job: list the segments of snapshot `number` that are not in snapshot `base` (0: list all).
 
     `snapshot_incarnation`, `base_incarnation`: the incarnations that took these two snapshots;
@@ -96,7 +96,7 @@ class ListParts(DurableJob, frozen=True):
     groups: tuple[int, int]
 
 
-class ReadSlice(DurableJob, frozen=True):
+class ReadSlice(IOJob, frozen=True):
     """Job: read bytes of a segment, for node `requester`.
 
     Result: at most `size` bytes from `offset` on; b"" at the end of the segment, or if the segment
@@ -112,7 +112,7 @@ class ReadSlice(DurableJob, frozen=True):
     size: int
 
 
-class Vacate(DurableJob, frozen=True):
+class Vacate(IOJob, frozen=True):
     """Job: remove all parts, before the node receives parts of other nodes.
 
     `epoch`: the epoch of the master that requests it. Result: whether the parts were removed. If a

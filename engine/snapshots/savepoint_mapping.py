@@ -8,8 +8,8 @@ An operator without a name from the user is named by its kind and position (`sca
 are added or removed before it, another operator may get its name. So a name by position identifies
 the operator only if the flow is unchanged up to there; otherwise the user has to assign the state.
 
-Inputs: a savepoint, a flow, and the user's `Choice`. Outputs: the segments of each key group for
-the flow, and `notes` for the user. Invariant: each non-empty state of the savepoint goes to exactly
+Inputs: a savepoint, a flow, and `MappingOptions`. Outputs: the segments of each key group for the
+flow, and `notes` for the user. Invariant: each non-empty state of the savepoint goes to exactly
 one state of the same type, or the user dropped it.
 """
 
@@ -33,8 +33,8 @@ from driftline.engine.snapshots.store import PartStore
 from driftline.engine.state.changelog import encode_chunk
 
 
-class Choice(Struct, frozen=True):
-    """The user's choices for a savepoint of a different flow.
+class MappingOptions(Struct, frozen=True):
+    """How to map the state of a savepoint to a different flow.
 
     `drop`: operators whose state to drop, or `OPERATOR.STATE`; `rename`: (old name, new name) of
     operators and sources.
@@ -44,7 +44,7 @@ class Choice(Struct, frozen=True):
     rename: tuple[tuple[str, str], ...] = ()
 
 
-NO_CHOICE = Choice()
+DEFAULT_MAPPING = MappingOptions()
 
 
 class RestoredState(Struct, frozen=True):
@@ -94,7 +94,7 @@ class Fitted(Struct, frozen=True):
         )
 
 
-def fit(savepoint: Savepoint, flow: Flow, choice: Choice = NO_CHOICE) -> Fitted:
+def fit(savepoint: Savepoint, flow: Flow, options: MappingOptions = DEFAULT_MAPPING) -> Fitted:
     """Fit a savepoint to a flow. Raises StateMismatch, which lists all problems."""
     current = make_outline(flow)
     if current.groups != savepoint.groups:
@@ -103,7 +103,7 @@ def fit(savepoint: Savepoint, flow: Flow, choice: Choice = NO_CHOICE) -> Fitted:
             f"has {current.groups}: the numbers must be equal. Create the flow with "
             f"Flow({flow.name!r}, groups={savepoint.groups})"
         )
-    return _Fitting(savepoint, savepoint.flow_outline, current, choice).fitted()
+    return _Fitting(savepoint, savepoint.flow_outline, current, options).fitted()
 
 
 class _Fitting(Struct):
@@ -112,15 +112,15 @@ class _Fitting(Struct):
     savepoint: Savepoint
     before: Outline
     current: Outline
-    choice: Choice
+    options: MappingOptions
     restored: dict[str, RestoredState] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     dropped: list[str] = field(default_factory=list)
     unknown_drops: set[str] = field(default_factory=set)
-    """Values of `Choice.drop` that no operator or state of the savepoint has matched so far."""
+    """Entries of `options.drop` that no operator or state of the savepoint has matched so far."""
 
     def fitted(self) -> Fitted:
-        self.unknown_drops = {*self.choice.drop}
+        self.unknown_drops = {*self.options.drop}
         renamed = self._renamed()
         inputs: dict[str, bool | None] = {}
         for operator in self.before.operators:
@@ -146,23 +146,23 @@ class _Fitting(Struct):
         return Fitted(savepoint, self.restored, inputs, tuple(notes), len(inputs) == 1)
 
     def _renamed(self) -> dict[str, str]:
-        """Return `Choice.rename` as old name -> new name; add its errors to `problems`."""
-        renamed = dict(self.choice.rename)
+        """Return `MappingOptions.rename` as old name -> new name; add its errors to `problems`."""
+        renamed = dict(self.options.rename)
         known = {each.name for each in self.before.operators}
         current_names = {each.name for each in self.current.operators}
         stateful = self._stateful_names
-        for old, new in self.choice.rename:
+        for old, new in self.options.rename:
             option = f"--rename-state {old}={new}"
             if old not in known:
                 self.problems.append(f"{option}: the savepoint has no operator or source {old!r}")
             elif new not in current_names:
                 self.problems.append(f"{option}: the flow has no {new!r}")
-            elif new in stateful and new not in {*renamed, *self.choice.drop}:
+            elif new in stateful and new not in {*renamed, *self.options.drop}:
                 self.problems.append(
                     f"{option}: the savepoint also has {new!r}: rename that, or "
                     f"--drop-state {quote(new)}"
                 )
-        if len({*renamed.values()}) < len(self.choice.rename):
+        if len({*renamed.values()}) < len(self.options.rename):
             self.problems.append("--rename-state names an operator twice")
         return renamed
 
@@ -175,12 +175,12 @@ class _Fitting(Struct):
     def _is_dropped(self, name: str) -> bool:
         """Return whether the user drops a known operator or state; record that it is known."""
         self.unknown_drops.discard(name)
-        return name in self.choice.drop
+        return name in self.options.drop
 
     def _assign(self, old: OperatorOutline, name: str, *, confirmed: bool) -> None:
         """Assign the state of operator `old` to operator `name` of the flow, or add problems.
 
-        `confirmed`: `name` is the user's choice (`Choice.rename`).
+        `confirmed`: `name` is as the user demanded (`MappingOptions.rename`).
         """
         if not self.savepoint.holds(old.name):
             self.unknown_drops -= {f"{old.name}.{state}" for _, state in old.states}
@@ -218,9 +218,9 @@ class _Fitting(Struct):
         self.restored[name] = RestoredState(old.name, frozenset(states), is_unchanged)
 
     def _has_same_position(self, operator: OperatorOutline) -> bool:
-        """Return whether the flow is unchanged up to an operator, except for `Choice.rename`."""
+        """Return whether the flow is unchanged up to an operator, except for renamed ones."""
         end = self.before.operators.index(operator) + 1
-        new_names = dict(self.choice.rename)
+        new_names = dict(self.options.rename)
         old_operators = [
             (each.kind, *(new_names.get(name, name) for name in (each.name, *each.inputs)))
             for each in self.before.operators[:end]
@@ -267,7 +267,7 @@ FIRST_SNAPSHOT = 1
 
 
 class InitialState(Struct, frozen=True):
-    """Initial state of a flow: a savepoint; `drop`, `rename`: the user's `Choice`."""
+    """Initial state of a flow: a savepoint; `drop`, `rename`: the user's `MappingOptions`."""
 
     savepoint: str = ""
     """Directory of the savepoint; "": the flow starts with empty state."""
@@ -278,7 +278,8 @@ class InitialState(Struct, frozen=True):
 
     def fitted(self, flow: Flow) -> Fitted:
         """Fit the savepoint to a flow. Raises StateMismatch, SnapshotDamaged, Unavailable."""
-        return fit(open_savepoint(Path(self.savepoint)), flow, Choice(self.drop, self.rename))
+        options = MappingOptions(self.drop, self.rename)
+        return fit(open_savepoint(Path(self.savepoint)), flow, options)
 
 
 EMPTY_STATE = InitialState()

@@ -51,7 +51,7 @@ from driftline.engine.storage.ownership import (
     renew_owner,
 )
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 META = 0xFFFF
 """Key group number in the key of a part's header (`_PartHeader`)."""
@@ -114,7 +114,7 @@ class PartStore:
         self._merge_steps: Iterator[None] | None = None
         """The remaining steps of the merge in progress; None if no merge is in progress."""
 
-    def execute_job(self, job: DurableJob) -> object:
+    def execute_job(self, job: IOJob) -> object:
         """Run a job, and make its changes durable. Return its result.
 
         Raises SnapshotDamaged, Unavailable.

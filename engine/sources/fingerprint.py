@@ -45,7 +45,7 @@ from driftline.engine.labels import INFINITY
 from driftline.engine.sources.source import BadRecord, Source, time_of
 from driftline.engine.texts import counted
 from driftline.engine.wire.codec import pack
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 INPUT_CHANGED_HINT = (
     "Give the same records back, or start over: with another --output (and another --state, if you "
@@ -75,7 +75,7 @@ class InputFingerprint(Struct, frozen=True):
 EMPTY_FINGERPRINT = InputFingerprint()
 
 
-class StoreFingerprint(DurableJob, frozen=True):
+class StoreFingerprint(IOJob, frozen=True):
     """Job: durably store the fingerprint of the records that a front has used. Result: None."""
 
     what: ClassVar[str] = "store which records of its input were used"

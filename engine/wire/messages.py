@@ -41,15 +41,15 @@ from driftline.engine.wire.kinds import encode as encode
 class Frame(Message, tag=1, frozen=True):
     """Elements that a chain of one node, or a front, sends to a port of one node.
 
-    `feeder`: the port at which the sending chain begins; from a front, the front's number. `time`:
-    the tracking time, under which trackers record it; at most the smallest time in the frame.
+    `upstream`: the port at which the sending chain begins; from a front, its number. `time`: the
+    tracking time, under which trackers record it; at most the smallest time in the frame.
     `id`: random, 63 bits; 0 in a frame of a front. `interval`: only in a frame of a front, (since,
     until): once this frame and all earlier ones are processed, so are all roots of the front with
     times in [since, until). `cells`, `covered`, `event_times`: an acknowledgement by the sending
     node, which saves a separate `Acknowledge`.
     """
 
-    feeder: int
+    upstream: int
     port: int
     time: int
     id: int
@@ -64,10 +64,10 @@ class Frame(Message, tag=1, frozen=True):
 class Marker(Message, tag=2, frozen=True):
     """End of an epoch on the channel from the sender to a port.
 
-    `feeder`: as in `Frame`. `epoch`: the number of the snapshot that the epoch ends with.
+    `upstream`: as in `Frame`. `epoch`: the number of the snapshot that the epoch ends with.
     """
 
-    feeder: int
+    upstream: int
     port: int
     epoch: int
 

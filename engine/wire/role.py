@@ -35,7 +35,7 @@ EPOCHS_MAX = 1 << 63 - COUNT_BITS
 """Epochs must be smaller than this, so that a sequence number fits into 63 bits."""
 
 
-class DurableJob(Struct, frozen=True):
+class IOJob(Struct, frozen=True):
     """Work of a role on a disk or in ZooKeeper, which may block.
 
     The driver does the jobs of a role in order, and calls `Role.on_job_done`.
@@ -55,7 +55,7 @@ class Role:
         """The newest epoch known to this role; a master's own epoch."""
         self.outbox: list[tuple[str, bytes]] = []
         """(receiver, bytes of a message) pairs, which the driver sends in this order."""
-        self.jobs: list[DurableJob] = []
+        self.jobs: list[IOJob] = []
         self.addresses: dict[str, str] = {}
         """Name of another process -> its address, for the driver."""
         self.now = 0.0
@@ -106,7 +106,7 @@ class Role:
                 extra=fields,
             )
 
-    def on_job_done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: IOJob, result: object) -> None:
         """Process the result of a job; `result` is an exception if it failed."""
 
     def tick(self, now: float) -> float:
@@ -138,7 +138,7 @@ class Role:
 
     # Used and overridden by roles.
 
-    def update_obstacle(self, job: DurableJob, result: object) -> None:
+    def update_obstacle(self, job: IOJob, result: object) -> None:
         """Set the obstacle for this class of job if `result` is Unavailable; otherwise clear it.
 
         The caller retries the failed job.

@@ -27,7 +27,7 @@ from driftline.index.documents.values import NO_DATE, Kind, Value, ValueKind
 from driftline.index.documents.versions import DocumentVersion, Words
 from driftline.index.postings.document_blocks import blocks
 from driftline.index.postings.packing import Indices, Numbers, list_offsets, ranges
-from driftline.index.postings.segment_reader import RUN_SIZE, WORD_COST, Column, Keywords, Run
+from driftline.index.postings.segment_reader import RUN_SIZE, WORD_COST, Column, Keywords, WordRun
 
 Scalar = TypeVar("Scalar", np.uint32, np.int64, np.float64)
 Number = TypeVar("Number", np.float64, np.int64)
@@ -106,7 +106,7 @@ class MemorySegment:
     def stored(self, ordinal: int) -> bytes:
         return self._stored[ordinal]
 
-    def runs(self, field: int) -> Iterator[Run]:
+    def runs(self, field: int) -> Iterator[WordRun]:
         return self._texts[field].runs()
 
     def documents(self) -> Iterator[tuple[list[int], bytes]]:
@@ -242,7 +242,7 @@ class _MemoryTextField:
                 self._recent = []
         return merge(_from(start, self._sorted), _from(start, self._recent))
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[WordRun]:
         words: list[str] = []
         size = 0
         for word in self.words(""):
@@ -254,10 +254,10 @@ class _MemoryTextField:
         if words:
             yield self._run(words)
 
-    def _run(self, words: list[str]) -> Run:
+    def _run(self, words: list[str]) -> WordRun:
         lists = [self.rows[word] for word in words]
         rows = np.frombuffer(b"".join(lists), np.uint32)
-        return Run(
+        return WordRun(
             words,
             np.array(list(map(len, lists))),
             self.ordinals.view()[rows],

@@ -32,7 +32,13 @@ from driftline.index.postings.packing import (
 from driftline.index.postings.pairs import CommonWords
 from driftline.index.postings.sections import SectionWriter
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.segment_reader import Column, Keywords, MergeInput, Run, SegmentReader
+from driftline.index.postings.segment_reader import (
+    Column,
+    Keywords,
+    MergeInput,
+    SegmentReader,
+    WordRun,
+)
 
 _COPY_BYTES = 1 << 20
 """Bytes to copy per step."""
@@ -119,14 +125,14 @@ class _CompactedSegment:
     def id(self, ordinal: int) -> str:
         return self._part.id(int(self._rows[ordinal]))
 
-    def runs(self, field: int) -> Iterator[Run]:
+    def runs(self, field: int) -> Iterator[WordRun]:
         for run in self._part.runs(field):
             keep = self._keep_mask[run.ordinals]
             counts = np.add.reduceat(keep, list_offsets(run.counts)[:-1], dtype=np.intp)
             ordinals = self._new_ordinals[run.ordinals[keep]]
             self.postings_count += len(ordinals)
             if len(ordinals):
-                yield Run(
+                yield WordRun(
                     list(compress(run.words, counts > 0)),
                     counts[counts > 0],
                     ordinals,
@@ -197,7 +203,7 @@ def _write_text_field(
     """Write the words of a text field, and the pairs of its common words."""
     common = CommonWords()
 
-    def runs() -> Iterator[Run]:
+    def runs() -> Iterator[WordRun]:
         for run in _runs(parts, field):
             common.add(run)
             yield run
@@ -209,7 +215,7 @@ def _write_text_field(
         _write_words(writer, f"{field} pairs", pairs, folder)
 
 
-def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder: Path) -> None:
+def _write_words(writer: SectionWriter, which: str, runs: Iterable[WordRun], folder: Path) -> None:
     """Write words or pairs, in order, with all postings.
 
     `which`: suffix of the section names; `folder`: for a temporary file of positions.
@@ -242,7 +248,7 @@ def _write_words(writer: SectionWriter, which: str, runs: Iterable[Run], folder:
     writer.add(f"words {which} at", narrow_list_offsets(np.concatenate(texts_sizes)))
 
 
-def _pack_postings(run: Run) -> tuple[Bytes, Indices]:
+def _pack_postings(run: WordRun) -> tuple[Bytes, Indices]:
     """Pack the ordinals and frequencies of each word; return the bytes, and the size per word."""
     counts = np.repeat(run.counts, 2)  # lengths of lists: ordinals and frequencies alternate
     begins = list_offsets(counts)
@@ -253,7 +259,7 @@ def _pack_postings(run: Run) -> tuple[Bytes, Indices]:
     return data, np.diff(byte_offsets[::2])
 
 
-def _pack_positions(run: Run) -> tuple[Bytes, Indices]:
+def _pack_positions(run: WordRun) -> tuple[Bytes, Indices]:
     """Pack the positions of each word; return the bytes, and the size per word."""
     per_posting = run.frequencies.astype(np.intp)
     per_word = np.diff(list_offsets(per_posting)[list_offsets(run.counts)])
@@ -261,14 +267,14 @@ def _pack_positions(run: Run) -> tuple[Bytes, Indices]:
     return data, np.diff(byte_offsets)
 
 
-def _runs(parts: Sequence[MergeInput], field: int) -> Iterator[Run]:
+def _runs(parts: Sequence[MergeInput], field: int) -> Iterator[WordRun]:
     """Yield the words of all parts in order; ordinals count from the start of the first part."""
     firsts = list_offsets(np.array([part.count for part in parts]))
     iterators = [part.runs(field) for part in parts]
     heads = [next(iterator, None) for iterator in iterators]
     while any(heads):
         last_word = min(run.words[-1] for run in heads if run)
-        pieces: list[Run] = []
+        pieces: list[WordRun] = []
         for i, run in enumerate(heads):
             count = bisect_right(run.words, last_word) if run else 0
             if run and count:
@@ -279,17 +285,17 @@ def _runs(parts: Sequence[MergeInput], field: int) -> Iterator[Run]:
         yield _join(pieces) if len(pieces) > 1 else pieces[0]
 
 
-def _split(run: Run, word_count: int) -> tuple[Run, Run]:
+def _split(run: WordRun, word_count: int) -> tuple[WordRun, WordRun]:
     """Split a run after its first `word_count` words."""
     posting_count = int(run.counts[:word_count].sum())
     position_count = int(run.frequencies[:posting_count].sum())
-    return Run(
+    return WordRun(
         run.words[:word_count],
         run.counts[:word_count],
         run.ordinals[:posting_count],
         run.frequencies[:posting_count],
         run.positions[:position_count],
-    ), Run(
+    ), WordRun(
         run.words[word_count:],
         run.counts[word_count:],
         run.ordinals[posting_count:],
@@ -298,7 +304,7 @@ def _split(run: Run, word_count: int) -> tuple[Run, Run]:
     )
 
 
-def _join(runs: Sequence[Run]) -> Run:
+def _join(runs: Sequence[WordRun]) -> WordRun:
     """Merge runs into one; the postings of a word are in the order of the runs."""
     words = sorted(set().union(*(run.words for run in runs)))
     number_of = {word: i for i, word in enumerate(words)}
@@ -309,7 +315,7 @@ def _join(runs: Sequence[Run]) -> Run:
     frequencies = np.concatenate([run.frequencies for run in runs])
     begins, sizes = list_offsets(frequencies)[:-1][order], frequencies[order].astype(np.intp)
     positions = np.concatenate([run.positions for run in runs])
-    return Run(
+    return WordRun(
         words,
         np.bincount(numbers),
         np.concatenate([run.ordinals for run in runs])[order],

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from driftline.index.postings.packing import Numbers, list_offsets
-from driftline.index.postings.segment_reader import RUN_SIZE, Run
+from driftline.index.postings.segment_reader import RUN_SIZE, WordRun
 
 COMMON_POSITIONS_MIN = 1 << 12
 """Minimum number of positions of a common word; fewer positions are cheap to scan."""
@@ -80,7 +80,7 @@ class CommonWords:
         self._position_count = 0
         """Total number of positions of these words."""
 
-    def add(self, run: Run) -> None:
+    def add(self, run: WordRun) -> None:
         """Add the common words of a run. Precondition: no word is added twice."""
         posting_at, position_at = list_offsets(run.counts), list_offsets(run.frequencies)
         for number in np.flatnonzero(
@@ -102,7 +102,7 @@ class CommonWords:
         """Return the common words, in order."""
         return sorted(common.word for common in self._heap)
 
-    def runs(self, versions: int) -> Iterator[Run]:
+    def runs(self, versions: int) -> Iterator[WordRun]:
         """Yield all pairs of adjacent common words in the first `versions` versions, in order.
 
         A pair has the number `COMMON_MAX` * (number of its first word) + (number of its second).
@@ -135,7 +135,7 @@ class CommonWords:
 
 def _run(
     words: list[_Word], pairs: list[int], counts: NDArray[np.intp], places: NDArray[np.int64]
-) -> Run:
+) -> WordRun:
     """Build a run of some pairs.
 
     `pairs`: pair numbers; `counts`: number of occurrences per pair number; `places`: (ordinal,
@@ -146,7 +146,7 @@ def _run(
     is_first = np.diff(ordinals, prepend=-1) != 0  # the first occurrence in a posting
     is_first[list_offsets(per_pair)[:-1]] = True
     firsts = np.flatnonzero(is_first)
-    return Run(
+    return WordRun(
         [pair_of(*(words[i].word for i in divmod(pair, COMMON_MAX))) for pair in pairs],
         np.diff(list_offsets(is_first.view(np.uint8))[list_offsets(per_pair)]),
         ordinals[firsts].astype(np.uint32),

@@ -57,7 +57,7 @@ from driftline.index.postings.segment_reader import (
     Column,
     Frequencies,
     Keywords,
-    Run,
+    WordRun,
 )
 
 CACHE_RATIO = 1
@@ -146,7 +146,7 @@ class Segment:
             int(at[ordinal + 1] - at[first]),
         )
 
-    def runs(self, field: int) -> Iterator[Run]:
+    def runs(self, field: int) -> Iterator[WordRun]:
         return self._texts[field].words.runs()
 
     def documents(self) -> Iterator[Block]:
@@ -279,7 +279,7 @@ class _Words:
             _, ordinals, frequencies = self._unpack(batch)
             yield ordinals, frequencies
 
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[WordRun]:
         for batch in _batches(0, self.counts + np.diff(self.positions_at) + WORD_COST):
             counts, ordinals, frequencies = self._unpack(batch)
             self.positions.check(*self.positions_at[[batch.start, batch.stop]].tolist())
@@ -287,7 +287,7 @@ class _Words:
             per_word = np.diff(begins[list_offsets(counts)])
             gaps, _ = unpack_lists(self.positions.bytes, self.positions_at[batch], per_word)
             positions = delta_decode(gaps, np.diff(begins))
-            yield Run(self.texts[batch], counts, ordinals, frequencies, positions)
+            yield WordRun(self.texts[batch], counts, ordinals, frequencies, positions)
 
     def _unpack(self, batch: slice) -> tuple[Indices, Numbers, Numbers]:
         """Unpack the words with the numbers in `batch`.

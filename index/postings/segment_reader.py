@@ -72,7 +72,7 @@ WORD_COST = 8
 """Postings that a word adds to the size of a run as overhead, besides its own postings."""
 
 
-class Run(NamedTuple):
+class WordRun(NamedTuple):
     """Adjacent words of a field with all their postings, as flat arrays.
 
     `counts`: postings per word; `ordinals`, `frequencies`: version and number of positions of each
@@ -118,7 +118,7 @@ class MergeInput(Protocol):
     def id(self, ordinal: int) -> str:
         """Return the document id of a version."""
 
-    def runs(self, field: int) -> Iterator[Run]:
+    def runs(self, field: int) -> Iterator[WordRun]:
         """Yield all words of a text field in order, many words per run; no run is empty."""
 
     def documents(self) -> Iterator[tuple[list[int], bytes]]:

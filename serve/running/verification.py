@@ -14,7 +14,7 @@ from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.zookeeper_tree import FLOWS
 from driftline.deploy.local.directories.inspection import inspect_directories
 from driftline.deploy.local.directories.survey import VIEW, DirectoryReport, Problem
-from driftline.deploy.local.report import ExitStatus, exit_status_of
+from driftline.deploy.local.report import EndStatus, end_status_of
 from driftline.deploy.local.verify import ServiceContents
 from driftline.engine.durable import translate_os_errors
 from driftline.engine.errors import DriftlineError, SnapshotDamaged, Unavailable
@@ -111,4 +111,4 @@ def _ended_cleanly(run: ClusterState | None, journal: DirectoryReport) -> bool:
     """Return whether the last session that opened the journal ended normally."""
     if run is None or journal.owner is None:
         return False
-    return journal.owner.session <= run.last_session and exit_status_of(run) is ExitStatus.DRAINED
+    return journal.owner.session <= run.last_session and end_status_of(run) is EndStatus.DRAINED

@@ -25,7 +25,7 @@ from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.jobs import MergeParts
 from driftline.engine.snapshots.store import PartStore, part_of
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 MERGE_AT = 3
 """Number of parts at which a store merges the parts: few, so that short runs merge often."""
@@ -37,7 +37,7 @@ ROWS_AT_ONCE = 20
 class Disk(Protocol):
     """Storage of a host: it survives crashes."""
 
-    def execute_job(self, job: DurableJob) -> object:
+    def execute_job(self, job: IOJob) -> object:
         """Execute a job. Return its result; raises the errors of the real store."""
 
     def open(self) -> None:
@@ -81,7 +81,7 @@ class NodeDisk:
         """Number of the part that was damaged last; 0: no part was damaged."""
         self.open()
 
-    def execute_job(self, job: DurableJob) -> object:
+    def execute_job(self, job: IOJob) -> object:
         rows_before = len(self.kv.data)
         result = self._store.execute_job(job)
         if isinstance(job, MergeParts) and len(self.kv.data) < rows_before:
@@ -120,7 +120,7 @@ class MasterDisk:
         """Return the stored state; None before the first write. Raises StateMismatch if damaged."""
         return None if self.data is None else decode_state(self.data, "of the simulation")
 
-    def execute_job(self, job: DurableJob) -> object:
+    def execute_job(self, job: IOJob) -> object:
         assert isinstance(job, WriteState)
         previous = self.read() or ClusterState(job.state.identity)
         if not may_replace(job.state, previous, again=job.again):
@@ -198,7 +198,7 @@ class LogDisk:
         """Return the number of records with time >= `start`, without marks."""
         return sum(1 for entry in self.read(start) if entry.producer != MARKS)
 
-    def execute_job(self, job: DurableJob) -> object:
+    def execute_job(self, job: IOJob) -> object:
         assert isinstance(job, WriteGroup)
         is_done = job.again and job.entries and job.entries[-1].time == self.last_time
         for entry in () if is_done else job.entries:

@@ -23,7 +23,7 @@ from math import inf
 from msgspec import Struct, field
 
 from driftline.engine.errors import DriftlineError, Unavailable
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 from driftline.simulation.world.disks import Disk
 from driftline.simulation.world.network import Network, describe_message
 from driftline.simulation.world.timeline import PAUSES_S, Crashed, Timeline
@@ -308,7 +308,7 @@ class World(Struct):
 
     # Disk.
 
-    def _begin_job(self, host: SimulatedHost, role: Role, job: DurableJob) -> None:
+    def _begin_job(self, host: SimulatedHost, role: Role, job: IOJob) -> None:
         process = host.process
         timeline = self.timeline
         duration_s = timeline.rng.expovariate(1 / timeline.faults.job_s)
@@ -316,7 +316,7 @@ class World(Struct):
         event = partial(self._execute_job, host, process, role, job)
         timeline.at_time(host.disk_free_at, event)
 
-    def _execute_job(self, host: SimulatedHost, process: str, role: Role, job: DurableJob) -> None:
+    def _execute_job(self, host: SimulatedHost, process: str, role: Role, job: IOJob) -> None:
         """Execute a job; it is atomic, because it is one transaction of a store."""
         if host.process != process or not host.roles:
             return

@@ -19,7 +19,7 @@ from driftline.coordinator.leadership import Enlist, FindPredecessor, FindSucces
 from driftline.coordinator.registry import WriteState
 from driftline.deploy.roles.candidate import Candidate, ReadState
 from driftline.engine.errors import StateMismatch, Unavailable
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 from driftline.simulation.world.disks import MasterDisk
 from driftline.simulation.world.timeline import Timeline
 
@@ -70,7 +70,7 @@ class ZooKeeper(Struct):
         """Start the session of a process."""
         self.sessions[process] = ZooKeeperSession(candidate, is_running, self.timeline.now)
 
-    def execute_job(self, process: str, job: DurableJob) -> object:
+    def execute_job(self, process: str, job: IOJob) -> object:
         """Execute a job of a process. Raises Unavailable, StateMismatch."""
         session, timeline = self.sessions[process], self.timeline
         if timeline.draw_fault(self.cut_probability, "cut off from ZooKeeper"):
@@ -157,7 +157,7 @@ class ZooKeeperStore:
         self.process = ""
         """The master's running process."""
 
-    def execute_job(self, job: DurableJob) -> object:
+    def execute_job(self, job: IOJob) -> object:
         return self._zookeeper.execute_job(self.process, job)
 
     def open(self) -> None:

@@ -1,8 +1,8 @@
 """Test helpers: barriers of each kind, and functions that add outputs and read bundles."""
 
 from driftline.barrier.barrier import NO_T_LAST, Barrier
-from driftline.barrier.comparison import EpochBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
+from driftline.barrier.unordered import EpochBarrier, ProductionBarrier
 from driftline.engine.labels import Label
 from driftline.engine.wire.bundles import Item, from_blob
 from driftline.engine.wire.messages import Bundle

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from driftline.barrier.barrier import NO_T_LAST, Barrier
-from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
+from driftline.barrier.unordered import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.engine.errors import FunctionFailed
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.steps import FAILURES

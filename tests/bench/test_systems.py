@@ -20,7 +20,7 @@ from driftline.bench.measuring.loops import System, open_loop
 from driftline.bench.measuring.meter import Arrival, RunMeter
 from driftline.bench.systems.cases import FLOOR, Case
 from driftline.bench.systems.engine import DurableFirstSource, Engine
-from driftline.bench.systems.floor import Changes, DurableFloor, FloorProcesses
+from driftline.bench.systems.floor import Changes, DurableFloor, MemoryFloor
 from driftline.connectors.logs.inputlog import InputLog
 from driftline.engine.errors import Unavailable
 
@@ -43,7 +43,7 @@ def plain_index(documents: list[tuple[str, str]]) -> set[Posting]:
     return postings
 
 
-def all_changes(floor: FloorProcesses, records: int) -> list[Changes]:
+def all_changes(floor: MemoryFloor, records: int) -> list[Changes]:
     found: list[Changes] = []
     deadline = monotonic() + 10
     while sum(len(changes[1]) for changes in found) < records and monotonic() < deadline:
@@ -54,7 +54,7 @@ def all_changes(floor: FloorProcesses, records: int) -> list[Changes]:
 
 def test_changes_equal_those_of_a_plain_index() -> None:
     documents = some_documents(60)
-    with FloorProcesses(documents, workers=2) as floor:
+    with MemoryFloor(documents, workers=2) as floor:
         for number in range(len(documents)):
             floor.send(number)
         changes = all_changes(floor, sum(expected_outputs(documents)))
@@ -86,7 +86,7 @@ def test_workers_that_do_not_start_raise_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sys.executable", "/bin/false")
-    with pytest.raises(Unavailable, match="only 0 of 2 workers"), FloorProcesses([], workers=2):
+    with pytest.raises(Unavailable, match="only 0 of 2 workers"), MemoryFloor([], workers=2):
         pass
 
 

@@ -15,7 +15,7 @@ from driftline.connectors.logs.received import Receipt, ReceivedSource
 from driftline.connectors.sinks.jsonl import JsonLinesConsumer
 from driftline.deploy.roles.intake import Intake
 from driftline.engine.errors import Unavailable
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 
 def checksums_are_not_compared() -> AbstractContextManager[object]:
@@ -71,7 +71,7 @@ def failed_group_write_counts_as_not_done() -> AbstractContextManager[object]:
     """Treat a failed write of a group as one that had no effect."""
     done = Intake.on_job_done
 
-    def mutated(self: Intake, job: DurableJob, result: object) -> None:
+    def mutated(self: Intake, job: IOJob, result: object) -> None:
         if isinstance(result, Unavailable):
             self.jobs.append(job)
             return

@@ -12,14 +12,14 @@ from driftline.coordinator.snapshots import Snapshots
 from driftline.deploy.roles.member import Member
 from driftline.engine.wire.kinds import MASTER
 from driftline.engine.wire.messages import FollowsMaster, Hello, MessageHeader
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 from driftline.simulation.world.disks import MasterDisk
 
 
 def any_master_may_write() -> AbstractContextManager[object]:
     """Write to the registry without the version of the last read."""
 
-    def mutated(self: MasterDisk, job: DurableJob) -> None:
+    def mutated(self: MasterDisk, job: IOJob) -> None:
         state = job.state  # type: ignore[attr-defined]
         assert isinstance(state, ClusterState)
         self.data = encode_state(state)

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from unittest.mock import patch
 
 import driftline.engine.operators.speculative
-from driftline.deploy.node.comparison import Alignment
+from driftline.deploy.node.unordered import Alignment
 from driftline.engine.labels import INFINITY
 from driftline.engine.operators.keyed import Keyed
 from driftline.engine.operators.speculative import Speculative

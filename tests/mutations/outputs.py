@@ -14,8 +14,8 @@ from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
 from driftline.barrier.barrier import NO_T_LAST
-from driftline.barrier.comparison import EpochBarrier
 from driftline.barrier.ordered import OrderedBarrier
+from driftline.barrier.unordered import EpochBarrier
 from driftline.connectors.sinks.memory import MemoryConsumer
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.engine.errors import Unavailable

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from unittest.mock import patch
 
-import driftline.deploy.node.comparison
+import driftline.deploy.node.unordered
 import driftline.deploy.roles.master
-from driftline.deploy.node.comparison import ProductionPipeline
 from driftline.deploy.node.input_queue import ElementBatch
 from driftline.deploy.node.stages import Stages
+from driftline.deploy.node.unordered import ProductionPipeline
 from driftline.deploy.roles.front import Front
 from driftline.engine.snapshots.jobs import Capture
 from driftline.engine.snapshots.ledger import Ledger
@@ -73,7 +73,7 @@ def frontiers_move_before_resent_frames_are_known() -> Iterator[None]:
 
     with (
         patch.object(driftline.deploy.roles.master, "blocking_cell", lambda _, t: (0, t, 0)),
-        patch.object(driftline.deploy.node.comparison, "blocking_cell", lambda _, t: (0, t, 0)),
+        patch.object(driftline.deploy.node.unordered, "blocking_cell", lambda _, t: (0, t, 0)),
         patch.object(ProductionPipeline, "stored", mutated),
     ):
         yield
@@ -83,8 +83,8 @@ def frames_are_tracked_under_an_earlier_time() -> AbstractContextManager[object]
     """Track frames of new records under the time of an earlier record."""
     take = Stages._take
 
-    def mutated(self: Stages, feeder: int) -> Iterator[tuple[int, int, int, list[ElementBatch]]]:
-        for port, node, time, batches in take(self, feeder):
+    def mutated(self: Stages, upstream: int) -> Iterator[tuple[int, int, int, list[ElementBatch]]]:
+        for port, node, time, batches in take(self, upstream):
             yield port, node, max(0, time - 1), batches
 
     return patch.object(Stages, "_take", mutated)

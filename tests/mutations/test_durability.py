@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from driftline.barrier.barrier import NO_T_LAST, Barrier
-from driftline.barrier.comparison import EpochBarrier
+from driftline.barrier.unordered import EpochBarrier
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.local.directories import survey
 from driftline.deploy.local.directories.survey import DirectoryReport, Problem
@@ -18,7 +18,7 @@ from driftline.engine.errors import DriftlineError, SnapshotDamaged, StateMismat
 from driftline.engine.snapshots.jobs import LoadSnapshot, MergeParts
 from driftline.engine.snapshots.store import LmdbStore, PartStore
 from driftline.engine.storage.ownership import DirectoryOwner
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 from tests.deploy.local.directories import test_survey
 from tests.engine.snapshots import test_store
 from tests.engine.snapshots.tables import FLOW, UnsteadyStore, fill
@@ -41,7 +41,7 @@ def failed_read_counts_as_damage() -> Iterator[None]:
     """Treat a failed read as damage."""
     execute_job = PartStore.execute_job
 
-    def mutated(self: PartStore, job: DurableJob) -> object:
+    def mutated(self: PartStore, job: IOJob) -> object:
         try:
             return execute_job(self, job)
         except Unavailable as error:

@@ -23,7 +23,7 @@ from driftline.connectors.inputs import open_files
 from driftline.connectors.sinks import JsonLinesConsumer
 from driftline.connectors.sinks.lines import DEAD_LETTERS, JsonLines
 from driftline.deploy.local.reference import run_reference_to
-from driftline.deploy.local.report import ExitStatus
+from driftline.deploy.local.report import EndStatus
 from driftline.deploy.local.verify import verify_run
 from driftline.engine.errors import (
     FlowError,
@@ -196,7 +196,7 @@ def test_run_after_history_must_start_from_its_savepoint(
     with pytest.raises(StateMismatch, match=r"before record 11.*--from-snapshot .*/at-11\."):
         driftline.run(flow, [found], out)
     verdict = verify_run(out, None, lambda state, run: None)
-    assert verdict.ending.status is ExitStatus.NOT_BEGUN
+    assert verdict.ending.status is EndStatus.NOT_BEGUN
     assert "outputs before record 11" in verdict.checked[0].summary
     of_run = "digest|exactly-once|1|in.jsonl|from at-11 at 11"
     JsonLinesConsumer(out, "barrier-0", flow, of_run).close()

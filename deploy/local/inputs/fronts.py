@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from time import time_ns
 
-from driftline.connectors.guarded import GuardedSource
+from driftline.connectors.guarded import CheckedLiveSource
 from driftline.connectors.inputs import Input, PipedInput
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.inputlog import InputLog
@@ -79,7 +79,7 @@ def open_input(
         )
         piped.announce()
     elif isinstance(flow_input, LiveSource):
-        polling = PolledSource(input_log, _now_us, GuardedSource(flow_input).name, event_time)
+        polling = PolledSource(input_log, _now_us, CheckedLiveSource(flow_input).name, event_time)
         receiver = polled = PolledReceiver(polling, flow_input, name=f"poller-{number}")
         runtime.add_with_input(
             polled, polled.file, polled.handle_input, has_room=polled.has_room, execute_job=store
@@ -207,5 +207,5 @@ def identity_of(flow_input: Input | RetainedSource) -> str:
     if isinstance(flow_input, str):
         return RECEIVED
     if isinstance(flow_input, LiveSource):
-        return f"{POLLED}{GuardedSource(flow_input).identity()!r}"
+        return f"{POLLED}{CheckedLiveSource(flow_input).identity()!r}"
     return PIPED if isinstance(flow_input, PipedInput) else flow_input.identity()

@@ -28,7 +28,7 @@ from driftline.engine.sources.fingerprint import (
 )
 from driftline.engine.storage.ownership import DirectoryOwner
 from driftline.engine.wire.codec import pack, unpack
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 
 _FORMAT = 4
 
@@ -58,7 +58,7 @@ class UsedFile:
         self.fingerprint = EMPTY_FINGERPRINT if previous is None else previous.fingerprint
         """The fingerprint in the file; empty if there is no file."""
 
-    def execute_job(self, job: DurableJob) -> None:
+    def execute_job(self, job: IOJob) -> None:
         """Store the fingerprint, unless the file covers its records already. Raises Unavailable."""
         assert isinstance(job, StoreFingerprint)
         if job.fingerprint.until <= self.fingerprint.until:

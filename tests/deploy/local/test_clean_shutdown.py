@@ -124,7 +124,7 @@ def test_acknowledged_producer_records_are_delivered_before_shutdown(tmp_path: P
 
         def feed(address: str = address, stop: threading.Event = stop) -> int:
             """Send until the run ends and return the number of stored records."""
-            producer = Producer(address, "feeder")
+            producer = Producer(address, "upstream")
             producer.timeout_s = 2  # the run may have ended when it sends
             try:
                 while not stop.is_set():
@@ -136,12 +136,12 @@ def test_acknowledged_producer_records_are_delivered_before_shutdown(tmp_path: P
                 producer.close()
             return producer.acknowledged
 
-        with _Thread(feed) as feeder:
+        with _Thread(feed) as upstream:
             command.await_outputs(process, before + 300)
             process.send_signal(signal.SIGTERM)
             records += command.finish(process, 143)
             stop.set()
-        sent = max(sent, feeder.result)
+        sent = max(sent, upstream.result)
         # Records without a received acknowledgement may have been delivered, too.
         assert sent <= records
         assert command.highest_counts() == expected(records)

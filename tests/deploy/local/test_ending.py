@@ -18,7 +18,7 @@ from driftline.coordinator.registry import (
     SnapshotRecord,
 )
 from driftline.deploy.local.directories.survey import DirectoryReport
-from driftline.deploy.local.report import ExitStatus, ending_of, record_error
+from driftline.deploy.local.report import EndStatus, ending_of, record_error
 from driftline.engine.errors import Unavailable
 from driftline.engine.flow.outline import Outline
 from driftline.engine.storage.ownership import DirectoryOwner
@@ -50,36 +50,36 @@ def outputs(*times: int) -> list[DirectoryReport]:
 @pytest.mark.parametrize(
     ("outcome", "how"),
     [
-        (RunOutcome("r", "", ""), ExitStatus.COMPLETE),
-        (RunOutcome("r", "", ENDED_ON_REQUEST), ExitStatus.DRAINED),
-        (RunOutcome("r", "InputError", "line 3"), ExitStatus.FAILED),
-        (None, ExitStatus.INTERRUPTED),
+        (RunOutcome("r", "", ""), EndStatus.COMPLETE),
+        (RunOutcome("r", "", ENDED_ON_REQUEST), EndStatus.DRAINED),
+        (RunOutcome("r", "InputError", "line 3"), EndStatus.FAILED),
+        (None, EndStatus.INTERRUPTED),
     ],
 )
 def test_ending_reports_outcome_and_resume_point(
-    outcome: RunOutcome | None, how: ExitStatus
+    outcome: RunOutcome | None, how: EndStatus
 ) -> None:
     ending = ending_of(state(outcome=outcome), outputs(-1, 499, 480))
     assert ending.status is how
     resumes = "resumes from snapshot 7 (the state before record 500)"
-    assert (resumes in ending.text) == (how is not ExitStatus.COMPLETE)
+    assert (resumes in ending.text) == (how is not EndStatus.COMPLETE)
     about = ending.as_json()
     assert (about["status"], about["snapshot"]) == (how.value, {"number": 7, "time": 500})
-    assert about["error"] == ("InputError: line 3" if how is ExitStatus.FAILED else None)
+    assert about["error"] == ("InputError: line 3" if how is EndStatus.FAILED else None)
     empty = ending_of(state("none", outcome, snapshots=0), [])
-    assert ("begins with an empty state" in empty.text) == (how is not ExitStatus.COMPLETE)
+    assert ("begins with an empty state" in empty.text) == (how is not EndStatus.COMPLETE)
 
 
 def test_run_without_registry_or_records_is_not_complete() -> None:
-    assert ending_of(None, outputs(499)).status is ExitStatus.UNKNOWN
+    assert ending_of(None, outputs(499)).status is EndStatus.UNKNOWN
     begun = replace(state(snapshots=0), incarnation=0)
-    assert ending_of(begun, []).status is ExitStatus.NOT_BEGUN
+    assert ending_of(begun, []).status is EndStatus.NOT_BEGUN
 
 
 def test_call_killed_before_its_first_decision_keeps_earlier_outcome() -> None:
     """Records may be in the input log already, but the outcome is that of the earlier call."""
     run = replace(state(outcome=RunOutcome("r", "", ENDED_ON_REQUEST)), last_session=2)
-    for session, how in ((2, ExitStatus.DRAINED), (3, ExitStatus.INTERRUPTED)):
+    for session, how in ((2, EndStatus.DRAINED), (3, EndStatus.INTERRUPTED)):
         log = DirectoryReport("input-0", "log", owner=DirectoryOwner("me", "input-0", session))
         assert ending_of(run, [log]).status is how
 

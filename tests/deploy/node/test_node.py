@@ -91,7 +91,7 @@ def test_idle_front_is_asked_for_a_promise_when_it_blocks_frontiers() -> None:
 def test_acks_inside_a_frame_count_like_separate_messages() -> None:
     running = RunningNode()
     running.receive_from("front-1", Promise(1, 0, 1, 1))
-    [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
+    [shuffled] = [port.number for port in running.node.plan.ports if port.upstreams]
     batch = (1, -1, ((5, 0),)), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
     running.receive_from("node-1", Frame(0, shuffled, 5, 99, (batch,), (), (), ((0, 0, 8),)))
     assert ("front-1", AskPromise(8)) in running.sent_messages()
@@ -99,7 +99,7 @@ def test_acks_inside_a_frame_count_like_separate_messages() -> None:
 
 def test_malformed_frame_is_rejected_as_a_whole() -> None:
     running = RunningNode()
-    [shuffled] = [port.number for port in running.node.plan.ports if port.feeders]
+    [shuffled] = [port.number for port in running.node.plan.ports if port.upstreams]
     batch = (1, -1, ((5, 0),)), pack_rows([{"id": 1, "key": OURS, "text": "x"}]), ()
     running.receive_from("node-1", Frame(0, shuffled, 5, 99, (batch,), (), ((99, 1, 1),)))
     running.sent_messages()

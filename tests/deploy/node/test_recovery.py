@@ -36,7 +36,7 @@ from driftline.engine.wire.messages import (
     decode,
     encode,
 )
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 from driftline.simulation.scenarios.flows import two_fronts
 from tests.paper.operations import Records, concatenation
 from tests.stepped_cluster import SteppedCluster
@@ -190,7 +190,7 @@ def test_damaged_store_ends_the_run_when_a_part_is_written() -> None:
     cluster = SteppedCluster(concatenation(), [left, []], seed=9)
     execute_job = cluster.stores["node-0"].execute_job
 
-    def damaged(job: DurableJob) -> object:
+    def damaged(job: IOJob) -> object:
         if isinstance(job, StoreSnapshot):
             return SnapshotDamaged("state/node-0 is damaged")
         return execute_job(job)

@@ -26,7 +26,7 @@ from driftline.engine.wire.messages import (
     decode,
     encode,
 )
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 from driftline.simulation.world.disks import MemoryKeyValue
 
 flow = Flow("kept")
@@ -92,7 +92,7 @@ class TransferPair:
                 for to, data in out:
                     busy |= self.deliver(to, data)
 
-    def execute_job(self, name: str, job: DurableJob) -> object:
+    def execute_job(self, name: str, job: IOJob) -> object:
         try:
             return self.stores[name].execute_job(job)
         except DriftlineError as error:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from driftline.acker.tracker import Tracker
-from driftline.deploy.node.policy_factory import PolicyFactory
+from driftline.deploy.node.component_factory import ComponentFactory
 from driftline.deploy.node.tracking import MANY_ROOTS, REPORT_DELAY_MAX_S, Acks, Tracking
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
@@ -18,7 +18,7 @@ PLAN = make_plan(inverted_index())
 
 
 def tracking(name: str = "exactly-once", ordering: str = "speculative") -> Tracking:
-    return PolicyFactory(PLAN, get_policy(name, ordering), 0, (0, 1), int).make_tracking(0, None)
+    return ComponentFactory(PLAN, get_policy(name, ordering), 0, (0, 1), int).make_tracking(0, None)
 
 
 @given(st.integers(0, 2**32))

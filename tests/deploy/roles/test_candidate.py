@@ -23,7 +23,7 @@ from driftline.engine.errors import StateMismatch, Unavailable
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.policy import get_policy
 from driftline.engine.wire.messages import Hello, encode
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 from driftline.simulation.scenarios.flows import two_fronts
 
 MEMBERS = ("node-0", "front-0", "front-1")
@@ -47,12 +47,12 @@ class CandidateBench:
         self.candidate.now = self.now
         self.candidate.tick(self.now)
 
-    def next_job(self) -> DurableJob:
+    def next_job(self) -> IOJob:
         [job] = self.candidate.jobs
         self.candidate.jobs.clear()
         return job
 
-    def complete_job(self, kind: type[DurableJob], result: object = None) -> None:
+    def complete_job(self, kind: type[IOJob], result: object = None) -> None:
         job = self.next_job()
         assert type(job) is kind
         self.candidate.on_job_done(job, result)

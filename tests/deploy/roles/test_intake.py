@@ -9,7 +9,7 @@ import pytest
 from driftline.deploy.roles.intake import IntakeKind
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 from driftline.engine.errors import Unavailable
-from driftline.engine.wire.role import DurableJob
+from driftline.engine.wire.role import IOJob
 from tests.connectors.logs.received_front import memory_disk
 from tests.deploy.roles.intake_host import IntakeHost, RawProducer, stored
 
@@ -115,9 +115,9 @@ def test_messages_of_an_older_session_are_fenced(host: IntakeHost) -> None:
 
 @pytest.mark.parametrize("done", [False, True])
 def test_failed_group_write_is_retried_once_there_is_space(host: IntakeHost, done: bool) -> None:
-    tries: list[DurableJob] = []
+    tries: list[IOJob] = []
 
-    def execute_job(job: DurableJob) -> object:
+    def execute_job(job: IOJob) -> object:
         tries.append(job)
         if done or len(tries) > 1:
             host.log.execute_job(job)

@@ -28,7 +28,7 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.supervision.child import command
 from driftline.deploy.runtime.supervision.cluster import MODULE
 from driftline.engine.wire.messages import Message, decode
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 
 FOLDER = "FAILPOINTS"
 
@@ -85,7 +85,7 @@ class FailpointRegistry(ZooKeeperRegistry):
 class FailpointQueue(LeaderQueue):
     """Queue of masters with failpoints before and after each of its jobs."""
 
-    def execute_job(self, job: DurableJob) -> object:
+    def execute_job(self, job: IOJob) -> object:
         reach(f"before {type(job).__name__}")
         result = super().execute_job(job)
         reach(f"after {type(job).__name__}")

@@ -1,4 +1,4 @@
-"""Plans: a flow is cut at its shuffles into ports, with stages and feeders."""
+"""Plans: a flow is cut at its shuffles into ports, with stages and upstreams."""
 
 from typing import Any
 
@@ -13,10 +13,10 @@ def keyed(stream: Stream[Any], name: str) -> Stream[Any]:
 
 
 def ports(made: Plan) -> dict[str, tuple[int, set[str], int | None]]:
-    """Return a map of names to (stage, names of feeders, front)."""
+    """Return a map of names to (stage, names of upstreams, front)."""
     names = {port.number: port.vertex.name for port in made.ports}
     return {
-        port.vertex.name: (port.stage, {names[feeder] for feeder in port.feeders}, port.front)
+        port.vertex.name: (port.stage, {names[upstream] for upstream in port.upstreams}, port.front)
         for port in made.ports
     }
 
@@ -30,8 +30,8 @@ def test_ports_receive_frames_only_from_earlier_stages() -> None:
     keyed(keyed(joined, "four"), "five").union(one.map(str)).sink("b")
     made = make_plan(flow)
     for port in made.ports:
-        assert all(made.ports[feeder].stage < port.stage for feeder in port.feeders)
-        assert len(set(port.feeders)) == len(port.feeders)
+        assert all(made.ports[upstream].stage < port.stage for upstream in port.upstreams)
+        assert len(set(port.upstreams)) == len(port.upstreams)
     assert made.fronts == 1
     assert ports(made)["in"] == (0, set(), 0)
     assert ports(made)["three"] == (2, {"one", "two"}, None)

@@ -231,7 +231,8 @@ def test_barrier_rejects_outputs_below_the_released_time() -> None:
 
 def test_gate_rejects_elements_below_the_released_time() -> None:
     gate = BufferingGate(1, lambda: 1)
-    assert not gate.advance(5)
+    gate.advance(5)
+    assert not gate.has_released
     gate.push([(5, 0)], ["a"], None)
     with pytest.raises(AssertionError, match=r"time 4, but .* below 5"):
         gate.push([(4, 0)], ["b"], None)

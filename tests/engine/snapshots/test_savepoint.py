@@ -17,7 +17,7 @@ from driftline.engine.snapshots.savepoint import (
     write_manifest,
     write_table,
 )
-from driftline.engine.snapshots.savepoint_mapping import Choice, fit
+from driftline.engine.snapshots.savepoint_mapping import MappingOptions, fit
 from driftline.engine.state.managed import ListState, MapState, State, ValueState
 from driftline.engine.state.table import StateTable
 
@@ -71,8 +71,10 @@ def savepoint(tmp_path: Path) -> Savepoint:
     return open_savepoint(tmp_path)
 
 
-def contents(savepoint: Savepoint, flow: Flow, choice: Choice) -> dict[tuple[str, str], object]:
-    fitted = fit(savepoint, flow, choice)
+def contents(
+    savepoint: Savepoint, flow: Flow, options: MappingOptions
+) -> dict[tuple[str, str], object]:
+    fitted = fit(savepoint, flow, options)
     return {
         (operator, state): rows[0][-1]
         for group in range(4)
@@ -80,15 +82,15 @@ def contents(savepoint: Savepoint, flow: Flow, choice: Choice) -> dict[tuple[str
     }
 
 
-def refusal(savepoint: Savepoint, flow: Flow, choice: Choice = Choice()) -> str:  # noqa: B008
+def refusal(savepoint: Savepoint, flow: Flow, options: MappingOptions = MappingOptions()) -> str:  # noqa: B008
     with pytest.raises(StateMismatch) as refused:
-        fit(savepoint, flow, choice)
+        fit(savepoint, flow, options)
     return str(refused.value)
 
 
 def test_states_swap_their_operators(savepoint: Savepoint) -> None:
     flow = flow_of(("a/b", (LIST, VALUE)), ("A/b", (VALUE,)))
-    swap = Choice(rename=(("A/b", "a/b"), ("a/b", "A/b")))
+    swap = MappingOptions(rename=(("A/b", "a/b"), ("a/b", "A/b")))
     assert contents(savepoint, flow, swap) == {
         ("a/b", "v"): "A/b v",
         ("a/b", "l"): "A/b l",
@@ -98,7 +100,7 @@ def test_states_swap_their_operators(savepoint: Savepoint) -> None:
 
 def test_error_lists_all_mapping_problems(savepoint: Savepoint) -> None:
     flow = flow_of(("A/b", (MapState[object, object]("v"),)))
-    expected_text = refusal(savepoint, flow, Choice(drop=("nothing",)))
+    expected_text = refusal(savepoint, flow, MappingOptions(drop=("nothing",)))
     assert "operator 'A/b': its state 'v', a ValueState, is a MapState now" in expected_text
     assert "operator 'A/b': its state 'l', a ListState, no longer exists" in expected_text
     assert "operator 'a/b' is not in the flow" in expected_text
@@ -106,7 +108,7 @@ def test_error_lists_all_mapping_problems(savepoint: Savepoint) -> None:
         "--drop-state nothing: the savepoint has no such state; operators with state: A/b, a/b"
         in expected_text
     )
-    drop = Choice(drop=("A/b.v", "A/b.l", "a/b"))
+    drop = MappingOptions(drop=("A/b.v", "A/b.l", "a/b"))
     assert contents(savepoint, flow, drop) == {}
 
 
@@ -123,7 +125,7 @@ def test_error_lists_all_mapping_problems(savepoint: Savepoint) -> None:
 def test_invalid_renaming_is_rejected_with_a_reason(
     rename: tuple[tuple[str, str], ...], expected_text: str, savepoint: Savepoint
 ) -> None:
-    assert expected_text in refusal(savepoint, OLD, Choice(rename=rename))
+    assert expected_text in refusal(savepoint, OLD, MappingOptions(rename=rename))
 
 
 def test_notes_list_states_that_start_empty_and_removed_sources(savepoint: Savepoint) -> None:
@@ -168,7 +170,7 @@ def test_renamed_unnamed_operator_must_be_confirmed_by_a_renaming(tmp_path: Path
     expected_text = refusal(start, behind("another"))
     assert f"'{name}' has no name of its own" in expected_text
     assert f"--rename-state {name}={name}" in expected_text
-    confirmed = Choice(rename=((name, name),))
+    confirmed = MappingOptions(rename=((name, name),))
     assert contents(start, behind("another"), confirmed) == {(name, "v"): "kept"}
-    confirmed = Choice(rename=(("in", "source"),))
+    confirmed = MappingOptions(rename=(("in", "source"),))
     assert contents(start, behind("this", "source"), confirmed) == {(name, "v"): "kept"}

@@ -16,7 +16,7 @@ from driftline.index.postings import packing, pairs
 from driftline.index.postings import segment as segments
 from driftline.index.postings.merging import write
 from driftline.index.postings.segment import Segment
-from driftline.index.postings.segment_reader import Run, SegmentReader
+from driftline.index.postings.segment_reader import SegmentReader, WordRun
 from tests.index.postings.model import VersionRow, check, many_rows, rows, tail_of
 
 
@@ -111,7 +111,7 @@ def test_pairs_of_versions_with_large_numbers(monkeypatch: pytest.MonkeyPatch) -
     common = pairs.CommonWords()
     for word, position in (("a", 7), ("b", 8)):
         positions = np.array([position, position], np.uint32)
-        common.add(Run([word], two[:1], ordinals, one, positions))
+        common.add(WordRun([word], two[:1], ordinals, one, positions))
     [run] = common.runs((1 << 26) + 1)
     assert run.words == [pairs.pair_of("a", "b")]
     assert run.ordinals.tolist() == [5, 1 << 26]

@@ -14,7 +14,7 @@ from driftline.engine.errors import StateMismatch
 from driftline.engine.event_time import Status
 from driftline.engine.flow.flow import Flow
 from driftline.engine.snapshots.savepoint import open_savepoint, write_manifest
-from driftline.engine.snapshots.savepoint_mapping import Choice, Fitted, fit
+from driftline.engine.snapshots.savepoint_mapping import Fitted, MappingOptions, fit
 from driftline.engine.sources import Source
 from driftline.engine.sources.fingerprint import InputFingerprint, StoreFingerprint
 from driftline.engine.storage.ownership import DirectoryOwner
@@ -87,5 +87,5 @@ def test_renamed_source_keeps_its_event_time(tmp_path: Path) -> None:
         source = flow.source(name, event_time="at")
         source.key_by("text").distinct(ttl=1, name="new").sink()
     write_manifest(tmp_path, old, TIME, {"lines": True}, ((3, Status.ACTIVE),))
-    fitted = fit(open_savepoint(tmp_path), new, Choice(rename=(("lines", "words"),)))
+    fitted = fit(open_savepoint(tmp_path), new, MappingOptions(rename=(("lines", "words"),)))
     assert fitted.savepoint.event_times_of(new) == ((3, Status.ACTIVE),)

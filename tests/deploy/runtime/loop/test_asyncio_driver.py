@@ -14,7 +14,7 @@ from driftline.deploy.runtime.loop.asyncio_driver import AsyncioDriver
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.sockets.inbox import MESSAGES_PER_TURN_MAX
 from driftline.engine.wire.messages import AskPromise, encode
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 from tests.deploy.runtime.loop.test_runtime import RecordingRole
 
 WITHIN_S = 20.0
@@ -77,9 +77,9 @@ def test_finished_job_and_turn_request_wake_the_driver(runtime: Runtime) -> None
         driver = AsyncioDriver(runtime, lambda: listener.results or None)
         result = asyncio.create_task(driver.result())
         await asyncio.sleep(0.05)
-        listener.jobs.append(DurableJob())
+        listener.jobs.append(IOJob())
         driver.schedule_turn()
-        assert await result == ["did DurableJob()"]
+        assert await result == ["did IOJob()"]
 
     run(test)
 

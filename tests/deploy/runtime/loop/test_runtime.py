@@ -16,7 +16,7 @@ from driftline.deploy.runtime.loop import runtime as runtime_module
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.threads import ThreadDied
 from driftline.engine.wire.messages import AskPromise, Message, encode
-from driftline.engine.wire.role import DurableJob, Role
+from driftline.engine.wire.role import IOJob, Role
 
 LONG_S = 60.0
 """How long a runtime would wait if nothing woke it."""
@@ -36,7 +36,7 @@ class RecordingRole(Role):
     def channel_lost(self, sender: str) -> None:
         raise AssertionError(f"{sender} lost something")
 
-    def on_job_done(self, job: DurableJob, result: object) -> None:
+    def on_job_done(self, job: IOJob, result: object) -> None:
         self.results.append(result)
 
     def tick(self, now: float) -> float:
@@ -73,10 +73,10 @@ def test_finished_job_wakes_the_loop(runtime: Runtime, parties: int) -> None:
     listeners = [RecordingRole(f"node-{i}") for i in range(parties)]
     for listener in listeners:
         runtime.add(listener, f"inproc://{listener.name}")
-        listener.jobs.append(DurableJob())
+        listener.jobs.append(IOJob())
     runtime.step()
     until(runtime, *(listener.results for listener in listeners))
-    assert [listener.results for listener in listeners] == [["did DurableJob()"]] * parties
+    assert [listener.results for listener in listeners] == [["did IOJob()"]] * parties
 
 
 @pytest.mark.parametrize("parties", [1, 2])
@@ -115,13 +115,13 @@ class FailingRole(RecordingRole):
 
 @pytest.mark.parametrize("error", [struct.error("not a header"), MemoryError(), SystemExit(0)])
 def test_unexpected_job_error_ends_the_loop(error: BaseException) -> None:
-    def execute_job(job: DurableJob) -> object:
+    def execute_job(job: IOJob) -> object:
         raise error
 
     runtime = Runtime(execute_job)
     listener = RecordingRole("node-0")
     runtime.add(listener, "inproc://node-0")
-    listener.jobs.append(DurableJob())
+    listener.jobs.append(IOJob())
     runtime.step()
     with pytest.raises(ThreadDied, match=f"Job of node-0 died: {type(error).__name__}"):
         until(runtime, listener.results)
@@ -147,7 +147,7 @@ def test_hung_job_is_logged_and_reported_until_it_finishes(
     runtime = Runtime(lambda job: frozen.wait(LONG_S))
     party = RecordingRole("node-0")
     runtime.add(party, "inproc://node-0")
-    party.jobs.append(DurableJob())
+    party.jobs.append(IOJob())
     with caplog.at_level("INFO"):
         while not party.obstacle:
             runtime.step(wait_s=0.01)

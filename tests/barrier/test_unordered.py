@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from driftline.barrier.barrier import NO_T_LAST
-from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
+from driftline.barrier.unordered import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.connectors.sinks import MemoryConsumer
 from driftline.engine.errors import StateMismatch
 from driftline.engine.labels import INFINITY

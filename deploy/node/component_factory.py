@@ -10,12 +10,12 @@ from collections.abc import Callable
 from msgspec import Struct
 
 from driftline.barrier.barrier import BUNDLE_BYTES, NO_T_LAST, Barrier
-from driftline.barrier.comparison import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.barrier.ordered import OrderedBarrier
-from driftline.deploy.node.comparison import EpochPipeline, ProductionPipeline, TwoPhasePipeline
+from driftline.barrier.unordered import EpochBarrier, ImmediateBarrier, ProductionBarrier
 from driftline.deploy.node.input_queue import InputQueue
 from driftline.deploy.node.pipeline import BufferingGate, NodePipeline
 from driftline.deploy.node.tracking import Tracking
+from driftline.deploy.node.unordered import EpochPipeline, ProductionPipeline, TwoPhasePipeline
 from driftline.engine.errors import SnapshotDamaged
 from driftline.engine.event_time import Clock, Watermark
 from driftline.engine.flow.chains import Chains
@@ -32,7 +32,7 @@ from driftline.engine.snapshots.jobs import LoadSnapshot
 from driftline.engine.wire.codec import unpack
 
 
-class PolicyFactory(Struct, frozen=True):
+class ComponentFactory(Struct, frozen=True):
     """Factory of the components of node `index` of a layout; each incarnation has new ones.
 
     `new_id`: returns a random id; `dead_letters`, `bundle_bytes`, `reports_progress`: see

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline.deploy.node.comparison import Alignment, Channel
-from driftline.deploy.node.policy_factory import PolicyFactory
+from driftline.deploy.node.component_factory import ComponentFactory
+from driftline.deploy.node.unordered import Alignment, Channel
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import Label
 from driftline.engine.policy import get_policy
@@ -22,7 +22,7 @@ from driftline.simulation.world.disks import MemoryKeyValue
 def test_long_segment_merge_runs_in_steps_between_snapshot_parts() -> None:
     flow_plan = make_plan(inverted_index())
     ids = iter(range(1, 100))
-    components = PolicyFactory(flow_plan, get_policy("two-phase"), 0, (0,), lambda: next(ids))
+    components = ComponentFactory(flow_plan, get_policy("two-phase"), 0, (0,), lambda: next(ids))
     assembly = components.make_pipeline()
     store = PartStore(MemoryKeyValue("store"), flow_plan.flow, merge_at=4, rows_at_once=1)
     for number in range(1, 9):

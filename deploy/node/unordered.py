@@ -16,7 +16,7 @@ from typing import ClassVar, Generic, TypeVar
 
 from driftline.acker.tracker import blocking_cell
 from driftline.barrier.barrier import NO_T_LAST
-from driftline.barrier.comparison import EpochBarrier, ProductionBarrier
+from driftline.barrier.unordered import EpochBarrier, ProductionBarrier
 from driftline.deploy.node.input_queue import Block
 from driftline.deploy.node.pipeline import EpochEnd, NodePipeline
 from driftline.deploy.node.tracking import Acks
@@ -48,7 +48,7 @@ class Alignment(Generic[T]):
     Invariant, if aligned: when the epoch is complete, exactly the blocks before each channel's
     marker have been processed, so the state is the effect of the epochs so far.
 
-    A channel is a (sender, feeder) pair that sends to the port. A marker ends the epoch on its
+    A channel is a (sender, upstream) pair that sends to the port. A marker ends the epoch on its
     channel; the port's epoch is complete once all channels have delivered the marker. If `aligned`,
     blocks behind a marker wait until then. Otherwise (at-least-once) they are processed at once:
     the snapshot then contains part of the next epoch, which a replay applies again.
@@ -125,11 +125,11 @@ class EpochPipeline(NodePipeline):
         if port.front is not None:
             channels = {(f"front-{port.front}", port.number)}
         else:
-            channels = {(name, feeder) for name in self.names for feeder in port.feeders}
+            channels = {(name, upstream) for name in self.names for upstream in port.upstreams}
         return Alignment[Block](channels, self.aligned)
 
-    def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
-        return block if self.alignments[block.port].admit((sender, feeder), block) else None
+    def admit(self, sender: str, upstream: int, block: Block) -> Block | None:
+        return block if self.alignments[block.port].admit((sender, upstream), block) else None
 
     def capture(self, time: int) -> Capture:
         capture, self.epoch_changes = self.epoch_changes, Capture()
@@ -152,7 +152,7 @@ class EpochPipeline(NodePipeline):
     def mark(self, sender: str, marker: Marker) -> None:
         if marker.port not in self.alignments:
             raise MalformedMessage(f"a marker for port {marker.port}, which does not exist")
-        self.alignments[marker.port].mark((sender, marker.feeder), marker.epoch)
+        self.alignments[marker.port].mark((sender, marker.upstream), marker.epoch)
 
     def ends_epoch(self, port: int) -> bool:
         return self.alignments[port].complete
@@ -262,7 +262,7 @@ class ProductionPipeline(NodePipeline):
             self.resent.append((to, frame))
         self.resent.append(("master", Acknowledge(tuple(cells), (), 0)))
 
-    def admit(self, sender: str, feeder: int, block: Block) -> Block | None:
+    def admit(self, sender: str, upstream: int, block: Block) -> Block | None:
         port = self.plan.ports[block.port]
         if port.front is not None:
             next_time = self.ledger.processed_below(port.front)
