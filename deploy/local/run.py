@@ -240,7 +240,8 @@ def _error_of(stop: Stop, config: RunConfig) -> DriftlineError:
     if stop.error == FunctionFailed.__name__ and label is not None:
         flow_input = config.inputs[int(label[2])]
         if isinstance(flow_input, FileSource | SeveralFiles):
-            text += f"\n  It comes from {flow_input.describe_place(int(label[1]))}."
+            place = flow_input.describe_place(int(label[1]))
+            text = text.replace("\n", f"\n  from: {place}\n", 1)
         text += f"\n  {RESUME_HINT} (in Python accept_changed_code=True)."
     if stop.error == InputError.__name__:
         text += advice_for(text)

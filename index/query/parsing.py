@@ -112,10 +112,10 @@ class QueryError(DriftlineError):
         query: The text of the query.
         span: The part of the text that is wrong.
 
-    `position`: where this part begins; `picture`: two lines that show it, as below.
+    `position`: index of the first character of this part; `picture`: two lines that show it, as below.
 
     >>> print(QueryError("there is no field 'titel'", "cat titel:dog", TextSpan(4, 10)))
-    there is no field 'titel', at character 5
+    there is no field 'titel'
       cat titel:dog
           ^^^^^^
     """
@@ -124,7 +124,7 @@ class QueryError(DriftlineError):
         self.problem = problem
         self.position = span.start
         self.picture = _picture(query, span)
-        text = f"{problem}, at character {span.start + 1}\n{self.picture}" if query else problem
+        text = f"{problem}\n{self.picture}" if query else problem
         super().__init__(text)
 
 

@@ -48,7 +48,7 @@ _NAMES = {
     STORE: "the state of node",
     LOG: "the log of input",
     OUTPUT: "the outputs of node",
-    USED: "the checksum of the used records of input",
+    USED: "the used records of input",
     JOURNAL: "the journal",
     HISTORY: "the outputs of Spark",
     VIEW: "a view",

@@ -79,5 +79,5 @@ def test_error_of_a_function_names_its_record_and_file(tmp_path: Path) -> None:
     assert done.returncode == 1
     for part in ("'divide'", "[3, 0]", "ZeroDivisionError", "bbb", "broken.py:5"):
         assert part in done.stderr
-    assert f"It comes from record 2 of {tmp_path}/in/2.txt." in done.stderr
+    assert f"\n  from: record 2 of {tmp_path}/in/2.txt\n  record: " in done.stderr
     assert "Traceback" not in done.stderr

@@ -71,7 +71,7 @@ def test_query_error_is_shown_with_its_position(page: Chromium) -> None:
     page.until(f"{IDS} !== ''")
     page.type(" AND (dog")
     page.until("document.getElementById('problem').textContent")
-    assert "at character" in page.text("#problem p")
+    assert "missing" in page.text("#problem p")
     assert page.text("#problem pre").splitlines()[-1].strip() == "^"
     assert page.value("document.getElementById('q').getAttribute('aria-invalid')") == "true"
     page.type(")")

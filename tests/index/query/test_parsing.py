@@ -390,14 +390,13 @@ def test_any_text_parses_or_raises_an_error_with_a_position(text: str) -> None:
 
 def test_error_has_a_message_and_a_position() -> None:
     for text, error in (
-        ("a OR", "a word is missing at the end, at character 5\n  a OR\n      ^"),
+        ("a OR", "a word is missing at the end\n  a OR\n      ^"),
         (
             "red || blue",
-            "|| is written OR; write \\|| for the characters themselves, at character 5\n"
-            "  red || blue\n      ^^",
+            "|| is written OR; write \\|| for the characters themselves\n  red || blue\n      ^^",
         ),
         ("red&&blue", "&& is written AND"),
-        ("a !b", "! is written -, as in -b, or NOT; write \\! for the character itself, at char"),
+        ("a !b", "! is written -, as in -b, or NOT; write \\! for the character itself"),
         ("tea^2", "boosting with ^ is not supported; write \\^ for the character itself"),
         (
             "a t?a",
@@ -409,22 +408,22 @@ def test_error_has_a_message_and_a_position() -> None:
             "regular expressions between / are not supported; write \\/ for the character "
             "itself, at",
         ),
-        ("a AND OR b", "a word is missing before OR, at character 7\n  a AND OR b\n        ^^"),
-        ("t:OR", "a word is missing before OR, at character 3\n  t:OR\n    ^^"),
-        ("t:", "a word is missing at the end, at character 3\n  t:\n    ^"),
-        ("(a", "a ) is missing, at character 3\n  (a\n    ^"),
-        ("東京 a)", "unmatched ), at character 5\n  東京 a)\n        ^"),
-        ("()", "a word is missing before ), at character 2\n  ()\n   ^"),
-        ('a "b', 'this " has no closing "; write \\" for the character itself, at character 3'),
+        ("a AND OR b", "a word is missing before OR\n  a AND OR b\n        ^^"),
+        ("t:OR", "a word is missing before OR\n  t:OR\n    ^^"),
+        ("t:", "a word is missing at the end\n  t:\n    ^"),
+        ("(a", "a ) is missing\n  (a\n    ^"),
+        ("東京 a)", "unmatched )\n  東京 a)\n        ^"),
+        ("()", "a word is missing before )\n  ()\n   ^"),
+        ('a "b', 'this " has no closing "; write \\" for the character itself'),
         ("*a", "* can only be at the end of a word"),
         ('"a b"~2', "a ~ can only be at the end"),
-        ("a~2", "words can differ by one letter only: cat~1, at character 1\n  a~2\n  ^^^"),
+        ("a~2", "words can differ by one letter only: cat~1\n  a~2\n  ^^^"),
         ("a\\", "after \\ a character is missing"),
         ("y:[1 TO 2", "a range is written [1990 TO 2000]"),
         ("y:>)", "a range is written [1990 TO 2000]"),
         (
             "a\ud800",
-            "the query has an unpaired surrogate, at character 2",
+            "the query has an unpaired surrogate",
         ),
     ):
         with pytest.raises(QueryError) as caught:
@@ -467,11 +466,11 @@ def test_query_that_does_not_fit_the_collection_is_rejected() -> None:
         (
             "a titel:(b)",
             "there is no field 'titel' (did you mean 'title'?); if it is not a field, write "
-            "\\ before it, at character 3\n  a titel:(b)\n    ^^^^^",
+            "\\ before it\n  a titel:(b)\n    ^^^^^",
         ),
         ("source:x", "the field 'source' is only stored"),
-        ("title:[a TO b]", "'title' is a text, and has no ranges, at character 7"),
-        ("a wi-fi*", "* is for one word, and these are several: wi fi, at character 3"),
+        ("title:[a TO b]", "'title' is a text, and has no ranges"),
+        ("a wi-fi*", "* is for one word, and these are several: wi fi"),
         ("tags:a~", "'tags' has keywords"),
         ("year:[1 TO b]", "'b' is not a number"),
         ("year:1*", "'year' is a number"),

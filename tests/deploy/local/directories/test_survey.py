@@ -160,7 +160,7 @@ def test_used_file_may_be_missing_or_old_but_not_foreign(policy: str) -> None:
         old = report_on("used-0", owner=DirectoryOwner("mine", "used-0", session))
         assert problems_of(policy, old) == []
     [other] = problems_of(policy, report_on("used-0", owner=DirectoryOwner("other", "used-0", 1)))
-    name = "used-0 (the checksum of the used records of input 0)"
+    name = "used-0 (the used records of input 0)"
     assert f"{name} is used-0 of run other" in other.text
     [damaged] = problems_of(policy, report_on("used-0", damage="/r/state/input-0.used is damaged"))
     assert damaged.fatal
