@@ -112,7 +112,7 @@ class QueryError(DriftlineError):
         query: The text of the query.
         span: The part of the text that is wrong.
 
-    `position`: index of the first character of this part; `picture`: two lines that show it, as below.
+    `position`: index of the first character of this part; `picture`: two lines that show it.
 
     >>> print(QueryError("there is no field 'titel'", "cat titel:dog", TextSpan(4, 10)))
     there is no field 'titel'
