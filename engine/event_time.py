@@ -3,13 +3,15 @@
 The *watermark* of a source at a label is the largest event time of its records up to this label,
 minus the delay that the source allows; it is ENDED once the source has ended. The watermark of an
 operator is the minimum over the active sources that reach the operator: those that are neither idle
-nor ended (see `Clock.watermark`). A watermark is a function of the labelled input. So everything
-that depends on it is the same in each run: late records, windows, timers.
+nor ended (see `Clock.watermark`). It lags behind the sources as far as the outputs of the operators
+between may: for example, the row of a window waits for late elements. A watermark is a function of
+the labelled input. So everything that depends on it is the same in each run: late records, windows,
+timers.
 
 Example: two sources, the first with an allowed delay of 5 microseconds.
 
     >>> clock = Clock([5, 0])
-    >>> watermark = Watermark(clock, (0, 1))
+    >>> watermark = Watermark(clock, {0: 0, 1: 0})
     >>> clock.record(front=0, time=1, event_time=100)
     >>> clock.record(front=1, time=2, event_time=97)
     >>> clock.record(front=0, time=3, event_time=90)  # out of order: the watermark stays
@@ -27,7 +29,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import IntEnum
 from hashlib import blake2b
@@ -76,9 +78,16 @@ _SPECIAL_MARKS = {END: ENDED, IDLE_MARK: IDLE, RESUMED_MARK: RESUMED}
 _NEGATIVE_BASE = 1 << 61
 """A label contains a negative event time `t` as `_NEGATIVE_BASE - t`."""
 
+_OUTPUT_BASE = _TIME_BASE - TIMER_LIMIT
+"""Smallest number in the label of an output that stands for an event time of the output's own (see
+`output_label`). Numbers of children are smaller."""
+
 _TIMER_BASE = 1 << 62
 """The third number of a timer's label is this plus the number of its operator. The third number of
 a record's label is the event time."""
+
+_ROUND_BASE = 1 << 62
+"""Smallest mark of a round of an iteration (`engine.labels`)."""
 
 UNITS = {"s": 1_000_000, "ms": 1000, "us": 1}
 """Unit of a number -> microseconds."""
@@ -136,6 +145,8 @@ def to_microseconds(value: object, unit: str = "s") -> int:
         scaled = _rounded(value * UNITS[unit])
         microseconds = LIMIT if scaled is None else scaled
     else:
+        if isinstance(value, str) and value.isdigit():  # `fromisoformat` finds dates in digits
+            raise ValueError(f"{value!r:.100} is a text: convert it to a number, or write ISO 8601")
         moment = datetime.fromisoformat(value) if isinstance(value, str) else value
         if not isinstance(moment, datetime):
             raise ValueError(
@@ -246,16 +257,22 @@ def timestamped(label: Label, event_time: int) -> Label:
     return (*label, event_time if event_time >= 0 else _NEGATIVE_BASE - event_time)
 
 
-def timer_label(
-    root: Label, operator: int, at: int, rank: int, number: int, event_time: int
-) -> Label:
+def timer_label(root: Label, operator: int, at: int, rank: int, number: int) -> Label:
     """Return the label of the firing of a timer.
 
     It is larger than the labels of all elements of the root at the operator. `operator`: number of
     the vertex; `at`: the time for which the timer is set; `rank`: number that stands for the key;
-    `number`: counts the timers of a key that fire for the same time; `event_time`: of the outputs.
+    `number`: counts the timers of a key that fire for the same time.
     """
-    return (*root, _TIMER_BASE + operator, _TIME_BASE + at, rank, number, _TIME_BASE + event_time)
+    return (*root, _TIMER_BASE + operator, _TIME_BASE + at, rank, number)
+
+
+def output_label(label: Label, event_time: int, number: int) -> Label:
+    """Return the label of an element's output that has an event time of its own.
+
+    `number`: number of the output, from 0.
+    """
+    return (*label, _TIME_BASE + event_time, number)
 
 
 def is_fired(label: Label) -> bool:
@@ -278,14 +295,24 @@ def rank_of(packed_key: bytes) -> int:
 
 
 def event_time_of(label: Label) -> int:
-    """Return the event time of an element: that of its record, or of the timer that made it.
+    """Return the event time of an element.
 
-    Precondition: the element has an event time.
+    It is that of the last `output_label` on the way to the element; without one, that of its record
+    or the time of the timer that made it. Precondition: the element has an event time.
     """
-    number = label[2]
+    number, position = label[2], 3
     if number >= _TIMER_BASE:
-        return label[6] - _TIME_BASE
-    return number if number < _NEGATIVE_BASE else _NEGATIVE_BASE - number
+        event_time, position = label[3] - _TIME_BASE, 6
+    else:
+        event_time = number if number < _NEGATIVE_BASE else _NEGATIVE_BASE - number
+    while position < len(label):
+        number = label[position]
+        if number >= _ROUND_BASE:
+            position += 1  # the next number stands for the path of a message
+        elif number >= _OUTPUT_BASE:
+            event_time = number - _TIME_BASE
+        position += 1
+    return event_time
 
 
 # Watermarks.
@@ -376,26 +403,28 @@ class Clock:
         if event_time == RESUMED:  # the source must not move a watermark back
             delay = self.delays[front]
             assert delay is not None
-            watermarks = [w.newest for w in self.watermarks if front in w.fronts]
             lower_bounds = [
-                watermark + delay for watermark in watermarks if NEVER < watermark < ENDED
+                watermark.newest + delay + watermark.fronts[front]
+                for watermark in self.watermarks
+                if front in watermark.fronts and NEVER < watermark.newest < ENDED
             ]
             return max((largest, *lower_bounds)), Status.ACTIVE
         return max(largest, event_time), status
 
-    def watermark(self, fronts: Iterable[int]) -> int:
-        """Return the watermark of an operator that these sources reach, as of the completed time.
+    def watermark(self, fronts: Mapping[int, int]) -> int:
+        """Return the watermark of an operator, as of the completed time.
 
-        If a source is active, it is the minimum over the active sources. If all sources have ended,
-        it is ENDED. Otherwise it is the maximum over all sources.
+        `fronts`: as of `Watermark`. If a source is active, it is the minimum over the active
+        sources. If all sources have ended, it is ENDED. Otherwise it is the maximum over all
+        sources.
         """
         watermarks: list[int] = []
         statuses = set()
         smallest = ENDED
-        for front in fronts:
+        for front, further_delay in fronts.items():
             (largest, status), delay = self.sources[front], self.delays[front]
             assert delay is not None
-            watermark = max(NEVER, largest - delay)
+            watermark = max(NEVER, largest - delay - further_delay)
             watermarks.append(watermark)
             statuses.add(status)
             if status == Status.ACTIVE:
@@ -408,13 +437,13 @@ class Clock:
         assert delay is not None
         return ENDED if status == Status.ENDED else max(NEVER, largest - delay)
 
-    def holding_front(self, fronts: Iterable[int]) -> int | None:
-        """Return the front that holds back an operator that these sources reach.
+    def holding_front(self, fronts: Mapping[int, int]) -> int | None:
+        """Return the front that holds back an operator; `fronts`: as of `Watermark`.
 
-        Its source is the active one with the smallest watermark. None: no source is active.
+        It is the front of an active source. None: no source is active.
         """
         active = [front for front in fronts if self.sources[front][1] == Status.ACTIVE]
-        return min(active, key=self.source_watermark, default=None)
+        return min(active, key=lambda i: self.source_watermark(i) - fronts[i], default=None)
 
     def forget(self, time: int) -> None:
         """Drop the changes that are needed only for labels below a time."""
@@ -445,12 +474,14 @@ class Clock:
 
 
 class Watermark:
-    """Watermark of an operator. `fronts`: the fronts of the sources that reach the operator.
+    """Watermark of an operator.
 
-    Precondition of `before`, `at` and `along`: the clock is complete up to the labels.
+    `fronts`: the fronts of the sources that reach the operator, each with the delay of the
+    operators between (`FlowGraph.fronts_of`). Precondition of `before`, `at` and `along`: the clock
+    is complete up to the labels.
     """
 
-    def __init__(self, clock: Clock, fronts: tuple[int, ...]) -> None:
+    def __init__(self, clock: Clock, fronts: Mapping[int, int]) -> None:
         self.fronts = fronts
         self._clock = clock
         self.reset()

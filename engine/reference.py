@@ -53,6 +53,9 @@ from driftline.engine.event_time import (
     timestamped,
     to_microseconds,
 )
+from driftline.engine.event_time import (
+    output_label as label_at,
+)
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import functions_follow
 from driftline.engine.keygroups import pack_key
@@ -254,18 +257,22 @@ class _Interpreter:
         if event_time == IDLE:
             return watermark, Status.IDLE
         if event_time == RESUMED:  # the source must not move a downstream watermark back
-            downstream = [
-                v for v in self.flow.vertices if v.on_timer and front in self.flow.fronts_of(v)
-            ]
-            watermarks = [self.watermark(vertex, self.sources) for vertex in downstream]
-            return max([watermark, *(w for w in watermarks if w < ENDED)]), Status.ACTIVE
+            for vertex in self.flow.vertices:
+                fronts = self.flow.fronts_of(vertex) if vertex.on_timer else {}
+                downstream = self.watermark(vertex, self.sources) if front in fronts else ENDED
+                if NEVER < downstream < ENDED:
+                    watermark = max(watermark, downstream + fronts[front])
+            return watermark, Status.ACTIVE
         settings = self.flow.sources[front].event_time
         assert settings is not None
         return max(watermark, event_time - settings.max_delay), status
 
     def watermark(self, vertex: Vertex, sources: Sequence[tuple[int, Status]]) -> int:
         """Return the watermark of an operator. `sources`: (watermark, status) of each source."""
-        upstream = [sources[front] for front in self.flow.fronts_of(vertex)]
+        fronts = self.flow.fronts_of(vertex)
+        upstream = [
+            (max(sources[i][0] - delay, NEVER), sources[i][1]) for i, delay in fronts.items()
+        ]
         if all(status == Status.ENDED for _, status in upstream):
             return ENDED
         active = [watermark for watermark, status in upstream if status == Status.ACTIVE]
@@ -299,8 +306,7 @@ class _Interpreter:
             del timers[name]
             self.undo.clear()
             timer = Timer(name, at)
-            event_time = vertex.operator.event_time_of_timer(timer)
-            label = timer_label(root, vertex.number, at, rank, fired[packed_key, at], event_time)
+            label = timer_label(root, vertex.number, at, rank, fired[packed_key, at])
             fired[packed_key, at] += 1
             if expiring := parse_expiry_timer(name):
                 self.drop(vertex, states, *expiring)
@@ -310,7 +316,9 @@ class _Interpreter:
             call = partial(vertex.operator.fire_reference, vertex, context, timer)
             if vertex.operator.user_sets_timers and watermark == ENDED:
                 call = partial(_call_unless_endless, endless[packed_key], name, len(timers), call)
-            yield from self.call(vertex, context, _Value(tuple(timer), vertex.name), call)
+            fired_timer = _Value(tuple(timer), vertex.name)
+            discard = partial(vertex.operator.discard_reference, timer)
+            yield from self.call(vertex, context, fired_timer, call, discard)
 
     def due(self, vertex: Vertex, watermark: int) -> tuple[int, int, str, bytes] | None:
         """Return (time, rank of the key, name, packed key) of the first timer that is due."""
@@ -415,11 +423,12 @@ class _Interpreter:
         context: Context,
         element: _Value,
         function: Callable[[Sequence[object]], list[object]],
+        on_failure: Callable[[Sequence[object]], None] = lambda states: None,
     ) -> Iterator[Item]:
         """Call a function with the states of a key. Yield all items that result from its outputs.
 
         `element`: the element that the function is applied to, or the timer that fires. A failure
-        contains it.
+        contains it. `on_failure`: called with the states after a failure.
         """
         label, key = context.label, context.key
         try:
@@ -430,6 +439,7 @@ class _Interpreter:
         except BaseException as error:
             for revert in reversed(self.undo):
                 revert()
+            on_failure(self.states_of(vertex, key))
             failure = Failure.from_exception(vertex.name, key, element.value, error, vertex.line)
             yield Item(label, FAILURES, failure.payload())
             return
@@ -437,6 +447,9 @@ class _Interpreter:
             self.undo.clear()
         for number, output in enumerate(outputs):
             output_label = child(label, number) if vertex.operator.emits_many else label
+            if vertex.operator.sets_event_times:
+                event_time, output = cast(tuple[int, object], output)
+                output_label = label_at(label, event_time, number)
             if vertex.operator.loops:
                 returns, output = cast(Tagged, output)
                 if returns:

@@ -23,7 +23,7 @@ from driftline.coordinator.registry import ClusterState, FileRegistry, SnapshotR
 from driftline.deploy.local.config import StartOptions
 from driftline.deploy.local.inputs.fronts import PIPED, has_log
 from driftline.deploy.local.inputs.input_progress import NUMBERED_SOURCES
-from driftline.deploy.local.inputs.used_files import MAY_GROW
+from driftline.deploy.local.inputs.used_files import MAY_GROW, read_used
 from driftline.deploy.local.report import EndStatus, end_status_of
 from driftline.deploy.runtime.claims import claim, wait_for_others
 from driftline.engine.errors import StateMismatch, Unavailable
@@ -137,6 +137,16 @@ def check_restored(
         )
     if fitted.has_single_source and isinstance(flow_input, MAY_GROW):
         _check_length(savepoint, flow_input)
+    elif (last := savepoint.last_records.get(source)) is not None and isinstance(
+        flow_input, Source
+    ):
+        new = next(map(time_of, flow_input.read(last + 1)), savepoint.time)
+        if new < savepoint.time:
+            raise StateMismatch(
+                f"savepoint {savepoint.path} is of the state before {cut}. Source {source!r} had "
+                f"{counted(last, 'record')} then, so its new {format_time(new)} would be left out: "
+                "records are ordered by their numbers. Process the new records in a new run"
+            )
     log.info(
         "%s: records before %s are not read: savepoint %s contains them",
         *(source, cut, savepoint.path),
@@ -211,8 +221,21 @@ def _save(state: Path, flow: Flow, output: Path) -> tuple[Savepoint, EndStatus]:
         for vertex in flow.vertices:
             if vertex.is_keyed:
                 write_table(output, vertex, tables[vertex.name], groups)
-    manifest = write_manifest(output, flow, record.time, _numbered_inputs(run), record.event_times)
+    manifest = write_manifest(
+        *(output, flow, record.time, _numbered_inputs(run), record.event_times),
+        last_records=_last_records(state, flow, record.time),
+    )
     return manifest, end_status_of(run)
+
+
+def _last_records(state: Path, flow: Flow, time: int) -> dict[str, int]:
+    """Return source -> number of its last record before `time`, as far as used files show it."""
+    used_files = [read_used(state / f"input-{i}.used") for i in range(len(flow.sources))]
+    return {
+        source.name: used.fingerprint.last
+        for source, used in zip(flow.sources, used_files, strict=True)
+        if used is not None and used.fingerprint.last < time <= used.fingerprint.until
+    }
 
 
 def _numbered_inputs(run: ClusterState) -> dict[str, bool]:

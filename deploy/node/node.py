@@ -134,7 +134,7 @@ class Node(Member):
         self._state_server = StateServer()
         self._consumer_silence = FailureLog("consumer-silent")
         self._dropped_log = RateLimitedLog(
-            "late-elements", f"{self.name} dropped an element that was late for its window"
+            "late-elements", f"{self.name} applied an element that was late for windows or a join"
         )
         self._fronts_warned: set[int] = set()
         """Fronts for which this process has warned about a record with a future event time."""
@@ -345,10 +345,12 @@ class Node(Member):
                 self._warn_about_future(
                     self.plan.flow.sources[front].name, (time, front), event_time
                 )
-        for operator, count in self.pipeline.take_dropped():
+        for vertex, count in self.pipeline.take_dropped():
             self._dropped_log.add(
                 self.now,
-                f"operator {operator!r}; add its .late stream to receive late elements",
+                f"{vertex.kind} {vertex.name!r} at {vertex.line.partition(',')[0]}. Results may "
+                "lack it: increase max_delay= of the source or lateness= of the windows, or use "
+                "their .late stream",
                 count,
             )
 

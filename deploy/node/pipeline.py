@@ -30,6 +30,7 @@ from driftline.engine.flow.chains import Chains
 from driftline.engine.flow.plan import Plan
 from driftline.engine.labels import Label
 from driftline.engine.operators.keyed import Keyed
+from driftline.engine.operators.operator import Vertex
 from driftline.engine.operators.outputs import Outbound
 from driftline.engine.operators.steps import Signs, Values
 from driftline.engine.operators.timed import TimedStep
@@ -183,9 +184,9 @@ class NodePipeline:
             "too_late": sum(step.too_late for step in self.timed_steps.values()),
         }
 
-    def take_dropped(self) -> list[tuple[str, int]]:
-        """Return (operator, number) of late elements dropped since the last call."""
-        return [(step.vertex.name, n) for step in self._dropping if (n := step.take_dropped())]
+    def take_dropped(self) -> list[tuple[Vertex, int]]:
+        """Return (operator, number) of late elements since the last call."""
+        return [(step.vertex, n) for step in self._dropping if (n := step.take_dropped())]
 
     def meta(self, time: int) -> bytes:
         """Return the metadata of a part: a checksum of this node's outputs below `time`."""

@@ -154,7 +154,8 @@ class Front(Member):
         """The consumers have all outputs below this time."""
         self._delivered_of_nodes: dict[str, int] = {}
         """Node -> its delivered frontier, from its `Delivered` while the master is silent."""
-        self._has_event_times = plan.flow.sources[index].event_time is not None
+        has_event_times = plan.flow.sources[index].event_time is not None
+        self._needs_marks = has_event_times and bool(plan.waiting_ports)
         self._records: Iterator[Record] | None = None
         """Unread records; None until the first `Start`."""
         self._ended = False
@@ -372,7 +373,7 @@ class Front(Member):
         """
         if isinstance(self.source, CachedSource):
             cached = self.source.read(self.next)
-            return self._with_end(cached) if self._has_event_times else cached
+            return self._with_end(cached) if self._needs_marks else cached
         records = self.source.read(self.next)
         packed_records = (record if record is None else packed(record) for record in records)
         if self.policy.reads_durable_records:
@@ -434,7 +435,7 @@ class Front(Member):
                 continue
             time, payload = record
             is_user_record = not is_packed_mark(payload)
-            if not (is_user_record or self._has_event_times):
+            if not (is_user_record or self._needs_marks):
                 # A mark from an earlier version of the flow, which had event times.
                 self.next = time + 1
                 continue

@@ -148,13 +148,19 @@ class FlowGraph:
         self._warn_of_loop_variables()
         return self
 
-    def fronts_of(self, vertex: Vertex) -> tuple[int, ...]:
-        """Return the numbers of the fronts whose sources reach a vertex."""
-        reached = {vertex.number}
+    def fronts_of(self, vertex: Vertex) -> dict[int, int]:
+        """Return the numbers of the fronts whose sources reach a vertex, each with a delay.
+
+        The vertex's watermark lags behind that of the source by this delay, in microseconds: the
+        largest sum of `Operator.output_delay` on a way from the source.
+        """
+        delays = {vertex.number: 0}
         for candidate in reversed(self.vertices[: vertex.number + 1]):
-            if candidate.number in reached:
-                reached.update(candidate.inputs)
-        return tuple(i for i, source in enumerate(self.sources) if source.number in reached)
+            for number in candidate.inputs if candidate.number in delays else ():
+                delay = delays[candidate.number] + self.vertices[number].operator.output_delay
+                delays[number] = max(delay, delays.get(number, 0))
+        numbers = [source.number for source in self.sources]
+        return {i: delays[number] for i, number in enumerate(numbers) if number in delays}
 
     def _check_event_times(self) -> None:
         """Raise FlowError if an operator with timers lacks the event time of a source."""

@@ -49,6 +49,14 @@ class Aggregate:
         """Return the value in the window's row."""
         return accumulator
 
+    @property
+    def accumulator_type(self) -> str:
+        """Type of the accumulators, as text. Stored accumulators fit the same type only.
+
+        Override it if accumulators depend on a parameter.
+        """
+        return type(self).__name__
+
     def add_at(self, accumulator: Any, element: Any, event_time: int) -> Any:
         """Return the accumulator with an element that has this event time.
 
@@ -107,7 +115,7 @@ class Aggregates:
 
     def __str__(self) -> str:
         pairs = zip(self._names, self._aggregates, strict=True)
-        return ", ".join(f"{name}={type(each).__name__}" for name, each in pairs)
+        return ", ".join(f"{name}={each.accumulator_type}" for name, each in pairs)
 
 
 class FieldAggregate(Aggregate):

@@ -75,6 +75,9 @@ class HoppingWindowed(Windowed):
         for window_start in range(after_start // every * every + every, last_start + 1, every):
             timers.set(str(window_start), window_start + size + self.lateness)
 
+    def _end_of(self, windows: OpenWindows, start: int) -> int:
+        return start + self.windows.size
+
     def _pop_window(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
         """Return the end and the accumulators of a window.
 
@@ -87,6 +90,15 @@ class HoppingWindowed(Windowed):
             if pane < next_start:
                 del windows[pane]
         return end, merged
+
+    def discard(self, timer: Timer, states: Sequence[Any]) -> None:
+        start = int(timer.name)
+        for pane in sorted(states[0]):
+            if start <= pane < start + self.windows.every:
+                del states[0][pane]
+
+    def discard_reference(self, timer: Timer, states: Sequence[Any]) -> None:
+        del states[0][int(timer.name)]
 
     # For the reference interpreter, without panes: each window keeps its elements.
 
@@ -114,13 +126,16 @@ class HoppingWindowed(Windowed):
     ) -> list[object]:
         elements = cast(MapState[int, list[_Member]], states[0])
         start = int(timer.name)
+        end = start + self.windows.size
+        if not self._is_complete(cast(TimedContext, context), start, end):
+            return []
         members = elements.pop(start)
         panes: dict[tuple[object, ...], list[_Member]] = {}  # windows of the pane -> members
         for member in members:
             panes.setdefault(tuple(self.windows.assign(member[1])), []).append(member)
         folded = [self._fold(panes[pane]) for pane in sorted(panes)]
         merged = self.aggregates.merge(folded)
-        return [self.row(context.key, start, members[0][0], merged)]
+        return [(end - 1, self.row(context.key, start, end, merged))]
 
 
 @dataclass(frozen=True)

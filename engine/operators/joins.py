@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
+from operator import itemgetter
 from types import MappingProxyType
 from typing import Any, ClassVar, cast
 from zlib import crc32
@@ -38,6 +39,8 @@ Sided = tuple[int, object]
 Pair = tuple[object, object]
 """(left element, right element); None in place of a missing one."""
 
+_event_time = itemgetter(0)
+
 Waiting = MapState[Label, tuple[int, object, bool]]
 """Label of an element -> (event time, element, whether it has had a partner)."""
 
@@ -56,13 +59,20 @@ def _pair(side: int, element: object, other: object = None) -> Pair:
     return (element, other) if side == LEFT else (other, element)
 
 
+def _count_if_late(context: TimedContext) -> None:
+    """Count an element as late if the watermark has passed it: it may miss partners."""
+    if context.event_time < context.watermark:
+        context.count_late(context.label[0])
+
+
 @dataclass(frozen=True)
 class IntervalJoin(KeyedOperator):
     """Join of elements whose event times are close: lower_bound <= right - left <= upper_bound.
 
     `right` and `left` are the event times of the elements; bounds are in microseconds. An element
     is stored until the watermark has passed the event times of all possible partners. If it has had
-    none by then and its side is in `outer_sides`, the join emits it without a partner.
+    none by then and its side is in `outer_sides`, the join emits it without a partner. The event
+    time of a pair is the larger one of its elements.
     """
 
     lower_bound: int
@@ -71,6 +81,8 @@ class IntervalJoin(KeyedOperator):
 
     kind = "join"
     emits_many = True
+    sets_event_times = True
+    counts_late = True
     states: ClassVar[tuple[State, ...]] = (
         MapState[Label, tuple[int, object, bool]]("left"),
         MapState[Label, tuple[int, object, bool]]("right"),
@@ -78,7 +90,7 @@ class IntervalJoin(KeyedOperator):
 
     def apply(
         self, context: TimedContext, sided: Sided, lefts: Waiting, rights: Waiting
-    ) -> list[Pair]:
+    ) -> list[tuple[int, Pair]]:
         side, element = sided
         event_time, mine = context.event_time, (lefts, rights)[side]
         others = (rights, lefts)[side]
@@ -86,27 +98,45 @@ class IntervalJoin(KeyedOperator):
         for label in sorted(others):
             other_time, other, was_matched = others[label]
             if self._fits(side, event_time, other_time):
-                pairs.append(_pair(side, element, other))
+                pairs.append((max(event_time, other_time), _pair(side, element, other)))
                 if not was_matched:
                     others[label] = other_time, other, True
         mine[context.label] = event_time, element, bool(pairs)
         context.timers.set(_timer_name(side, context.label), self._end(side, event_time))
-        return pairs
+        _count_if_late(context)
+        return sorted(pairs, key=_event_time)
 
     def fire(
         self, context: TimedContext, timer: Timer, lefts: Waiting, rights: Waiting
-    ) -> list[Pair]:
+    ) -> list[tuple[int, Pair]]:
         """Remove the element of a timer, which can find no partner any more.
 
         If it has had none and its side is in `outer_sides`, return it as a pair with None.
         """
         side, label = _element_of(timer.name)
-        _, element, was_matched = (lefts, rights)[side].pop(label)
-        return [] if was_matched or side not in self.outer_sides else [_pair(side, element)]
+        event_time, element, was_matched = (lefts, rights)[side][label]
+        if not self._is_over(context, timer, self._end(side, event_time)):
+            return []
+        del (lefts, rights)[side][label]
+        if was_matched or side not in self.outer_sides:
+            return []
+        return [(event_time, _pair(side, element))]
 
-    def event_time_of_timer(self, timer: Timer) -> int:
-        side, _ = _element_of(timer.name)
-        return timer.at - self._end(side, 0)
+    @staticmethod
+    def _is_over(context: TimedContext, timer: Timer, end: int) -> bool:
+        """Return whether an element whose timer fires can find no partner any more.
+
+        It can if the bounds were narrower when the timer was set, before a change of the code. Then
+        set the timer again.
+        """
+        if end <= context.watermark:
+            return True
+        context.timers.set(timer.name, end)
+        return False
+
+    def discard(self, timer: Timer, states: Sequence[Any]) -> None:
+        side, label = _element_of(timer.name)
+        del states[side][label]
 
     def _fits(self, side: int, event_time: int, other_time: int) -> bool:
         difference = other_time - event_time if side == LEFT else event_time - other_time
@@ -115,6 +145,10 @@ class IntervalJoin(KeyedOperator):
     def _end(self, side: int, event_time: int) -> int:
         """Return the watermark from which every further partner of an element would be late."""
         return event_time + 1 + (self.upper_bound if side == LEFT else -self.lower_bound)
+
+    @property
+    def output_delay(self) -> int:
+        return max([0, *(self._end(side, -1) for side in self.outer_sides)])
 
     def parameters(self) -> object:
         return self.lower_bound, self.upper_bound, self.outer_sides
@@ -129,23 +163,30 @@ class IntervalJoin(KeyedOperator):
             for label, (other_time, _, _) in sorted(stored[1 - side].items())
             if self._fits(side, context.event_time, other_time)
         ]
-        pairs: list[object] = []
+        pairs: list[tuple[int, object]] = []
         for label in partners:
             other_time, other, _ = stored[1 - side][label]
             stored[1 - side][label] = other_time, other, True
-            pairs.append((element, other) if side == LEFT else (other, element))
+            pair = (element, other) if side == LEFT else (other, element)
+            later = other_time if other_time > context.event_time else context.event_time
+            pairs.append((later, pair))
         stored[side][context.label] = context.event_time, element, len(partners) > 0
         context.timers.set(_timer_name(side, context.label), self._end(side, context.event_time))
-        return pairs
+        _count_if_late(context)
+        return [*sorted(pairs, key=_event_time)]
 
     def fire_reference(
         self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[object]
     ) -> list[object]:
         side, label = _element_of(timer.name)
-        _, element, matched = cast(list[Waiting], states)[side].pop(label)
+        stored = cast(list[Waiting], states)[side]
+        event_time, element, matched = stored[label]
+        if not self._is_over(cast(TimedContext, context), timer, self._end(side, event_time)):
+            return []
+        del stored[label]
         if matched or side not in self.outer_sides:
             return []
-        return [(element, None) if side == LEFT else (None, element)]
+        return [(event_time, (element, None) if side == LEFT else (None, element))]
 
 
 @dataclass(frozen=True)
@@ -167,6 +208,8 @@ class AsOfJoin(KeyedOperator):
 
     kind = "as_of"
     emits_many = True
+    sets_event_times = True
+    counts_late = True
     states: ClassVar[tuple[State, ...]] = (
         MapState[Label, tuple[int, object, bool]]("left"),
         MapState[int, object]("right"),
@@ -177,6 +220,7 @@ class AsOfJoin(KeyedOperator):
     ) -> list[Pair]:
         side, element = sided
         event_time = context.event_time
+        _count_if_late(context)
         if side == LEFT:
             lefts[context.label] = event_time, element, False
             context.timers.set(_timer_name(side, context.label), event_time + 1)
@@ -191,16 +235,13 @@ class AsOfJoin(KeyedOperator):
 
     def fire(
         self, context: TimedContext, timer: Timer, lefts: Waiting, rights: MapState[int, object]
-    ) -> list[Pair]:
+    ) -> list[tuple[int, Pair]]:
         """Remove the left element of a timer; return it with its right element, or None."""
         event_time, element, _ = lefts.pop(_element_of(timer.name)[1])
         times = [at for at in rights if at <= event_time]
         if not times or (self.tolerance is not None and event_time - max(times) > self.tolerance):
-            return [(element, None)]
-        return [(element, rights[max(times)])]
-
-    def event_time_of_timer(self, timer: Timer) -> int:
-        return timer.at - 1
+            return [(event_time, (element, None))]
+        return [(event_time, (element, rights[max(times)]))]
 
     def parameters(self) -> object:
         return (self.tolerance,)
@@ -209,6 +250,7 @@ class AsOfJoin(KeyedOperator):
         self, vertex: Vertex, context: Context, value: object, states: Sequence[Any]
     ) -> list[object]:
         context, (side, element) = cast(TimedContext, context), cast(Sided, value)
+        _count_if_late(context)
         lefts, rights = states
         if side == LEFT:
             lefts[context.label] = context.event_time, element, False
@@ -228,8 +270,8 @@ class AsOfJoin(KeyedOperator):
         event_time, element, _ = lefts.pop(_element_of(timer.name)[1])
         for at in sorted(rights, reverse=True):
             if at <= event_time and (self.tolerance is None or at >= event_time - self.tolerance):
-                return [(element, rights[at])]
-        return [(element, None)]
+                return [(event_time, (element, rights[at]))]
+        return [(event_time, (element, None))]
 
 
 class Lookup(KeyedOperator):

@@ -32,6 +32,7 @@ from driftline.engine.operators.steps import (
     children,
     collect_outputs,
     select_elements,
+    with_event_times,
 )
 from driftline.engine.state.changelog import Changelog
 from driftline.engine.state.managed import (
@@ -281,6 +282,8 @@ class Keyed:
                 and (are_outputs := self.failures.report_failures(*batch)) is not None
             ):
                 batch = select_elements(batch, are_outputs)
+            if self.vertex.operator.sets_event_times:
+                batch = with_event_times(batch)
             if batch[0]:
                 self.next_step.push(*batch)
 

@@ -43,6 +43,11 @@ class Operator:
     emits_many: ClassVar[bool] = False
     """Whether an element may have several outputs. The label of each is the element's label with
     the output's number appended. Otherwise, an output has the label of its element."""
+    sets_event_times: ClassVar[bool] = False
+    """Whether functions return (event time, output) for each output, in ascending order. With
+    `emits_many`."""
+    counts_late: ClassVar[bool] = False
+    """Whether the operator counts late elements: these may be missing in its outputs."""
     passes_on: ClassVar[bool] = False
     """Whether outputs are unchanged input elements. If one is invalid, the failure names the
     operator that made it, not this one."""
@@ -54,6 +59,14 @@ class Operator:
     """Whether elements enter the flow here."""
     is_sink: ClassVar[bool] = False
     """Whether elements leave the flow here."""
+
+    @property
+    def output_delay(self) -> int:
+        """How far outputs may lag behind the operator's watermark in event time, in microseconds.
+
+        The watermarks of later operators lag behind by as much, so that the outputs are not late.
+        """
+        return 0
 
     def parameters(self) -> object:
         """Return the parameters, or None. They are part of the flow's code (`engine.flow.code`)."""
@@ -90,15 +103,18 @@ class Operator:
         """
         return False
 
-    def event_time_of_timer(self, timer: Timer) -> int:
-        """Return the event time of the outputs of a timer that fires."""
-        return timer.at
+    def discard(self, timer: Timer, states: Sequence[Any]) -> None:
+        """Drop the state that belongs to a timer, because its function has failed."""
 
     def fire_reference(
         self, vertex: Vertex, context: Context, timer: Timer, states: Sequence[object]
     ) -> list[object]:
         """Return the outputs for a timer: the definition for the reference interpreter."""
         raise NotImplementedError
+
+    def discard_reference(self, timer: Timer, states: Sequence[Any]) -> None:
+        """Do `discard` for the states of the reference interpreter."""
+        self.discard(timer, states)
 
 
 class KeyedOperator(Operator):

@@ -61,6 +61,10 @@ class ApproximateCountDistinct(FieldAggregate):
             self.registers *= 2
         self.rest_bits = 8 * _HASH_BYTES - (self.registers.bit_length() - 1)
 
+    @property
+    def accumulator_type(self) -> str:
+        return f"{super().accumulator_type}({self.registers} registers)"
+
     def zero(self) -> bytes:
         return b""
 
@@ -169,6 +173,10 @@ class Quantile(FieldAggregate):
         self.quantile = quantile
         self.buckets = ceil(0.5 / error)
         """Number of buckets between two powers of two."""
+
+    @property
+    def accumulator_type(self) -> str:
+        return f"{super().accumulator_type}({self.buckets} buckets)"
 
     def zero(self) -> bytes:
         return b""

@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, compress, groupby
 from operator import countOf
-from typing import Protocol
+from typing import Protocol, cast
 
+from driftline.engine.event_time import output_label
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Failure
 from driftline.engine.state.values import copy_if_mutable, copy_outputs
@@ -150,6 +151,17 @@ def children(labels: Labels, outputs_of: list[Values], signs: Signs) -> list[Ele
     if signs:
         signs = [s for s, outputs in zip(signs, outputs_of, strict=True) for _ in outputs]
     return [(out_labels, list(chain.from_iterable(outputs_of)), signs)]
+
+
+def with_event_times(batch: Elements) -> Elements:
+    """Return the result of `children`, if each output is a pair (event time, output)."""
+    labels, values, signs = batch
+    pairs = cast(list[tuple[int, object]], values)
+    labels = [
+        output_label(label[:-1], event_time, label[-1])
+        for label, (event_time, _) in zip(labels, pairs, strict=True)
+    ]
+    return labels, [output for _, output in pairs], signs
 
 
 class FanOut:

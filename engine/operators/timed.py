@@ -27,7 +27,7 @@ watermark to 112, past the timer at 110:
     >>> readings = flow.source("readings", event_time=lambda reading: reading[1], unit="us")
     >>> stream = readings.key_by(lambda reading: reading[0]).process(arm, on_timer=alarm)
     >>> clock = Clock([0])
-    >>> step = TimedStep(flow.vertices[-1], Next(), FailureReporter(None), Watermark(clock, (0,)))
+    >>> step = TimedStep(flow.vertices[-1], Next(), FailureReporter(None), Watermark(clock, {0: 0}))
     >>> for time, reading in (1, ("a", 100)), (2, ("b", 105)), (3, ("b", 112)):
     ...     step.push([timestamped((time, 0), reading[1])], [reading], None)
     ...     clock.record(0, time, reading[1])
@@ -378,8 +378,7 @@ class TimedStep(Speculative):
             root = max(self.watermark.first_root(at), last_root)
             number = number + 1 if at == previous_at else 0
             previous_at = at
-            event_time = self.vertex.operator.event_time_of_timer(Timer(name, at))
-            label = timer_label(root, self.vertex.number, at, key_rank, number, event_time)
+            label = timer_label(root, self.vertex.number, at, key_rank, number)
             watermark_at_root = self.watermark.at(root)
             del timers[name]
             self.timer_count -= 1
@@ -407,6 +406,7 @@ class TimedStep(Speculative):
                 self._renew_expiries(user_timers, changes_before)
             except BaseException as error:
                 result = self.roll_back_failed_call(key, (name, at), error, changes_before)
+                self.vertex.operator.discard(Timer(name, at), states)
             self._add_result(batch, label, key, result)
         self._schedule(key)
 

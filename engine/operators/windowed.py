@@ -54,6 +54,8 @@ class Windowed(KeyedOperator):
 
     kind = "window"
     emits_many = True
+    sets_event_times = True
+    counts_late = True
     states = (MapState[int, tuple[int, Accumulators]]("windows"),)
 
     def apply(self, context: TimedContext, value: object, windows: OpenWindows) -> list[Any]:
@@ -69,7 +71,7 @@ class Windowed(KeyedOperator):
                 context.timers.set(str(start), end + self.lateness)
             if self.emits_updates:
                 row = self.row(context.key, start, end, windows[start][1], preliminary=True)
-                rows.append(row)
+                rows.append((end - 1, row))
         if missed and len(missed) == len(assigned):
             return self.late(context, value, missed)
         return rows
@@ -132,8 +134,27 @@ class Windowed(KeyedOperator):
     def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
         """Remove the window of a timer, which is complete, and return its row."""
         start = int(timer.name)
+        if not self._is_complete(context, start, self._end_of(windows, start)):
+            return []
         end, accumulators = self._pop_window(windows, start)
-        return [self.row(context.key, start, end, accumulators)]
+        return [(end - 1, self.row(context.key, start, end, accumulators))]
+
+    def _is_complete(self, context: TimedContext, start: int, end: int) -> bool:
+        """Return whether a window whose timer fires is complete.
+
+        It is not if the lateness was smaller when the timer was set, before a change of the code.
+        Then set the timer again.
+        """
+        if end + self.lateness <= context.watermark:
+            return True
+        context.timers.set(str(start), end + self.lateness)
+        return False
+
+    def _end_of(self, windows: OpenWindows, start: int) -> int:
+        return windows[start][0]
+
+    def discard(self, timer: Timer, states: Sequence[Any]) -> None:
+        del states[0][int(timer.name)]
 
     def _pop_window(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
         """Remove an open window; return its end and its accumulators."""
@@ -176,8 +197,9 @@ class Windowed(KeyedOperator):
             timers.cancel(str(start))
         return self.aggregates.merge(popped)
 
-    def event_time_of_timer(self, timer: Timer) -> int:
-        return timer.at - self.lateness - 1  # the last moment of the window
+    @property
+    def output_delay(self) -> int:
+        return self.lateness
 
     def parameters(self) -> object:
         aggregates = self.aggregates.parameters()
@@ -217,7 +239,8 @@ class Windowed(KeyedOperator):
             elements[start] = accumulators, members
             context.timers.set(str(start), end + self.lateness)
             if self.emits_updates:
-                rows.append(self.row(context.key, start, end, accumulators, preliminary=True))
+                row = self.row(context.key, start, end, accumulators, preliminary=True)
+                rows.append((end - 1, row))
         if missed and len(missed) == len(self.windows.assign(event_time)):
             return self.late(context, value, missed)
         return rows
@@ -227,9 +250,12 @@ class Windowed(KeyedOperator):
     ) -> list[object]:
         elements = cast(_Elements, states[0])
         start = int(timer.name)
-        accumulators, members = elements.pop(start)
+        accumulators, members = elements[start]
         end = max(end for end, _, _ in members)
-        return [self.row(context.key, start, end, accumulators)]
+        if not self._is_complete(cast(TimedContext, context), start, end):
+            return []
+        del elements[start]
+        return [(end - 1, self.row(context.key, start, end, accumulators))]
 
     def _fold(self, members: Sequence[_Member]) -> Accumulators:
         """Return the accumulators of a window with these elements."""
@@ -244,20 +270,22 @@ class Late(Windowed):
     """
 
     kind = "late"
+    counts_late = False
 
     def late(self, context: TimedContext, value: object, missed: list[Interval]) -> list[Any]:
         describe = self.windows.describe
-        return [
-            {
-                "record": value,
-                "event_time": describe(context.event_time),
-                "watermark": watermark_text(context.watermark),
-                "windows": [[describe(start), describe(end)] for start, end in missed],
-            }
-        ]
+        late = {
+            "record": value,
+            "event_time": describe(context.event_time),
+            "watermark": watermark_text(context.watermark),
+            "windows": [[describe(start), describe(end)] for start, end in missed],
+        }
+        return [(context.event_time, late)]
 
     def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
-        self._pop_window(windows, int(timer.name))
+        start = int(timer.name)
+        if self._is_complete(context, start, self._end_of(windows, start)):
+            self._pop_window(windows, start)
         return []
 
     def fire_reference(

@@ -39,7 +39,7 @@ from driftline.engine.operators.operator import Vertex
 from driftline.engine.snapshots.merging import encode_segment
 from driftline.engine.state.table import StateTable
 
-_FORMAT = "driftline savepoint 5"
+_FORMAT = "driftline savepoint 6"
 _MANIFEST = "manifest.json"
 
 
@@ -62,6 +62,9 @@ class Savepoint(Struct, frozen=True):
     event_times: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Source -> (largest event time, status) as of `time` (`engine.event_time.Clock.as_of`); {} if
     the flow needs no event times."""
+    last_records: Mapping[str, int] = field(default_factory=dict)
+    """Source -> number of its last record before `time`; sources for which it is unknown are
+    omitted. It is smaller than `time` - 1 if other sources had more records."""
 
     def event_times_of(self, flow: Flow) -> tuple[tuple[int, int], ...]:
         """Return (largest event time, status) of each of a flow's sources, as of `time`.
@@ -139,8 +142,10 @@ def open_savepoint(path: Path) -> Savepoint:
             name: (event_time, status)
             for name, (event_time, status) in manifest["event_times"].items()
         }
-        plan, inputs = manifest["plan"], manifest["inputs"]
-        return Savepoint(path, plan, groups, time, files, outline, inputs, event_times)
+        plan, inputs, last_records = (manifest[k] for k in ("plan", "inputs", "last_records"))
+        return Savepoint(
+            path, plan, groups, time, files, outline, inputs, event_times, last_records
+        )
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise SnapshotDamaged(f"savepoint {path}: {_MANIFEST} is damaged: {error}") from None
 
@@ -167,11 +172,12 @@ def write_manifest(
     time: int,
     inputs: Mapping[str, bool] | None = None,
     event_times: Sequence[tuple[int, int]] = (),
+    last_records: Mapping[str, int] | None = None,
 ) -> Savepoint:
     """Complete the savepoint as of `time` in `path`: write its manifest. Raises Unavailable.
 
-    `inputs`: see `Savepoint.inputs`; `event_times`: (largest event time, status) of each source as
-    of `time`, or () if the flow needs none.
+    `inputs`, `last_records`: see `Savepoint`; `event_times`: (largest event time, status) of each
+    source as of `time`, or () if the flow needs none.
     """
     files = {}
     for file in sorted(path.glob("*.segment")):
@@ -181,6 +187,7 @@ def write_manifest(
     savepoint = Savepoint(
         *(path, make_plan(flow).identity(), flow.groups, time, files, outline, dict(inputs or {})),
         event_times=dict(zip([source.name for source in flow.sources], event_times, strict=False)),
+        last_records=dict(last_records or {}),
     )
     manifest = {
         "flow": outline.flow,
@@ -190,6 +197,7 @@ def write_manifest(
         "operators": [astuple(operator) for operator in outline.operators],
         "inputs": savepoint.inputs,
         "event_times": savepoint.event_times,
+        "last_records": savepoint.last_records,
         "files": files,
     }
     whole = {"format": _FORMAT, **manifest, "checksum": _checksum(manifest)}

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from shlex import quote
+from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -31,6 +32,8 @@ from driftline.engine.snapshots.merging import read_segment
 from driftline.engine.snapshots.savepoint import Savepoint, open_savepoint
 from driftline.engine.snapshots.store import PartStore
 from driftline.engine.state.changelog import encode_chunk
+
+T = TypeVar("T")
 
 
 class MappingOptions(Struct, frozen=True):
@@ -61,7 +64,7 @@ class Fitted(Struct, frozen=True):
     """A savepoint, fitted to a flow."""
 
     savepoint: Savepoint
-    """The savepoint; its event times have the new names of the sources."""
+    """The savepoint; its event times and last records have the new names of the sources."""
     restored: Mapping[str, RestoredState]
     """Operator of the flow -> its initial state. Operators without an entry start empty."""
     inputs: Mapping[str, bool | None]
@@ -141,8 +144,11 @@ class _Fitting(Struct):
         notes += [f"{text} is dropped" for text in self.dropped]
         removed = [name for name in inputs if name not in self.current.sources]
         notes += [f"source {name!r} is no longer in the flow" for name in removed]
-        event_times = {renamed.get(n, n): times for n, times in self.savepoint.event_times.items()}
-        savepoint = replace(self.savepoint, event_times=event_times)
+        savepoint = replace(
+            self.savepoint,
+            event_times=_with_new_names(self.savepoint.event_times, renamed),
+            last_records=_with_new_names(self.savepoint.last_records, renamed),
+        )
         return Fitted(savepoint, self.restored, inputs, tuple(notes), len(inputs) == 1)
 
     def _renamed(self) -> dict[str, str]:
@@ -260,6 +266,10 @@ class _Fitting(Struct):
                 f"--drop-state {name}: the savepoint has no such state; operators with state: "
                 f"{names or 'none'}"
             )
+
+
+def _with_new_names(by_source: Mapping[str, T], renamed: Mapping[str, str]) -> dict[str, T]:
+    return {renamed.get(name, name): value for name, value in by_source.items()}
 
 
 FIRST_SNAPSHOT = 1

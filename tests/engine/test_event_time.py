@@ -30,6 +30,7 @@ from driftline.engine.event_time import (
     event_time_of_mark,
     is_packed_mark,
     iso_text,
+    output_label,
     parse_duration,
     rank_of,
     time_mark,
@@ -38,6 +39,7 @@ from driftline.engine.event_time import (
     to_microseconds,
 )
 from driftline.engine.labels import Label, child
+from driftline.engine.operators.iterate import next_round
 from driftline.engine.wire.codec import pack, unpack
 
 S = 1_000_000
@@ -177,10 +179,23 @@ def test_descendants_have_the_event_time_of_their_record(
 def test_outputs_of_a_timer_have_its_time(
     root: Label, operator: int, at: int, key: bytes, number: int, path: list[int]
 ) -> None:
-    label = descendant(timer_label(root, operator, at, rank_of(key), number, at - 1), path)
+    label = descendant(timer_label(root, operator, at, rank_of(key), number), path)
     assert label[:2] == root
     assert all(0 <= number < 2**63 for number in label)
-    assert event_time_of(label) == at - 1
+    assert event_time_of(label) == at
+
+
+@given(ROOTS, TIMES, TIMER_TIMES, PATHS, PATHS, st.booleans())
+def test_output_may_have_an_event_time_of_its_own(
+    root: Label, record: int, own: int, path: list[int], after: list[int], is_message: bool
+) -> None:
+    label = output_label(descendant(timestamped(root, record), path), own, 3)
+    if is_message:
+        label = next_round(label, 7)
+    label = descendant(label, after)
+    assert all(0 <= number < 2**63 for number in label)
+    assert event_time_of(label) == own
+    assert event_time_of(output_label(label, own + 1, 0)) == own + 1
 
 
 Firing = tuple[int, int, int, int]
@@ -198,7 +213,7 @@ def test_timers_fire_between_their_root_and_the_next(
 ) -> None:
     """In the order of operators, times, keys and numbers."""
     element = descendant(timestamped(root, event_time), path)
-    labels = [timer_label(root, *firing, event_time) for firing in sorted(firings)]
+    labels = [timer_label(root, *firing) for firing in sorted(firings)]
     for one, other in pairwise([element, *labels, (root[0], root[1] + 1)]):
         assert one < other
         assert descendant(one, after) < other or one == element
@@ -229,15 +244,15 @@ def records(draw: st.DrawFn) -> list[Recorded]:
     return found
 
 
-GROUPS = (0,), (2,), (0, 1), (0, 1, 2)
-"""The fronts that reach each of some operators."""
+GROUPS = {0: 0}, {2: 3}, {0: 0, 1: 0}, {0: 5, 1: 0, 2: 2}
+"""Per operator: the fronts that reach it, each with the delay of the operators between."""
 
 DELAYS = 0, 4, 11
 
 
 def defined(recorded: Sequence[Recorded], label: Label) -> list[int]:
     """Return the watermarks of `GROUPS` before a label, by their definition."""
-    reached = dict.fromkeys(GROUPS, NEVER)
+    reached = [NEVER] * len(GROUPS)
     sources = dict.fromkeys(range(FRONTS), NEVER)
     active, ended = set(sources), set()
     for front, time, event_time in sorted(recorded, key=lambda each: (each[1], each[0])):
@@ -248,18 +263,20 @@ def defined(recorded: Sequence[Recorded], label: Label) -> list[int]:
             ended |= {front} if event_time == ENDED else set()
         elif event_time == RESUMED:
             active.add(front)
-            behind = [reached[group] for group in GROUPS if front in group]
-            sources[front] = max(sources[front], *(at for at in behind if at < ENDED), NEVER)
+            for at, group in zip(reached, GROUPS, strict=True):
+                if front in group and NEVER < at < ENDED:
+                    sources[front] = max(sources[front], at + group[front])
         else:
             sources[front] = max(sources[front], event_time - DELAYS[front])
-        for group in GROUPS:
-            now = [sources[each] for each in group if each in active]
+        for number, group in enumerate(GROUPS):
+            behind = {i: max(sources[i] - delay, NEVER) for i, delay in group.items()}
+            now = [behind[each] for each in group if each in active]
             if ended.issuperset(group):
-                reached[group] = ENDED
+                reached[number] = ENDED
             else:
-                value = min(now) if now else max(sources[each] for each in group)
-                reached[group] = max(reached[group], value)
-    return list(reached.values())
+                value = min(now) if now else max(behind.values())
+                reached[number] = max(reached[number], value)
+    return reached
 
 
 ALL_ROOTS = [(time, front) for time in range(LAST + 1) for front in range(FRONTS)]

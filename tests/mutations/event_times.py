@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest.mock import patch
@@ -19,8 +19,8 @@ def watermark_is_that_of_one_source() -> AbstractContextManager[object]:
     """Let the watermark of an operator ignore all but one of its sources."""
     init = Watermark.__init__
 
-    def mutated(self: Watermark, clock: Clock, fronts: tuple[int, ...]) -> None:
-        init(self, clock, fronts[:1])
+    def mutated(self: Watermark, clock: Clock, fronts: Mapping[int, int]) -> None:
+        init(self, clock, dict([*fronts.items()][:1]))
 
     return patch.object(Watermark, "__init__", mutated)
 

@@ -118,8 +118,9 @@ FAMILIES = (
            "Watermark of a source; absent before its first record, and after its end."),
     Family("driftline_operator_watermark_timestamp_seconds", GAUGE, _OPERATOR,
            "Watermark of an operator; absent before the first record, and after the end."),
-    Family("driftline_missed_windows_total", COUNTER, _OPERATOR,
-           "Elements too late for all their windows; an element of a replay counts again."),
+    Family("driftline_late_elements_total", COUNTER, _OPERATOR,
+           "Elements too late for all their windows, or that may miss partners in a join; an "
+           "element of a replay counts again."),
     Family("driftline_open_windows", GAUGE, _OPERATOR, "Open windows, over all keys."),
     Family("driftline_timers", GAUGE, _OPERATOR,
            "Timers that are set, over all keys; each open window has one."),

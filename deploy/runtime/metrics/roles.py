@@ -31,7 +31,7 @@ from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.metrics.endpoint import Endpoint, port_file_path
 from driftline.engine.event_time import ENDED, NEVER
 from driftline.engine.meters import Sample, Samples
-from driftline.engine.operators.windowed import Late, Windowed
+from driftline.engine.operators.windowed import Windowed
 from driftline.engine.wire.role import Role
 
 
@@ -129,8 +129,8 @@ def _event_time_samples(node: Node) -> Iterator[Sample]:
         yield "driftline_timers", label, step.timer_count
         if isinstance(step.vertex.operator, Windowed):
             yield "driftline_open_windows", label, step.timer_count
-            if step.vertex.kind != Late.kind:
-                yield "driftline_missed_windows_total", label, step.too_late
+        if step.vertex.operator.counts_late:
+            yield "driftline_late_elements_total", label, step.too_late
 
 
 def master_samples(master: Master) -> Iterator[Sample]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from itertools import zip_longest
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from driftline import Flow, FlowError, FlowTest, Sum, Tumbling, run_reference
+from driftline import Count, Flow, FlowError, FlowTest, Sum, Tumbling, run, run_reference
+from driftline.engine.event_time import to_microseconds
+from driftline.engine.operators.windowed import Row
+from driftline.engine.reference import interpret
 
 Record = dict[str, Any]
 
@@ -140,3 +145,61 @@ def test_row_of_a_window_is_joined_as_of_its_end() -> None:
             test.send(event)
         test.kill("node-0")
         assert test.outputs() == [(5, 1.0), (10, 3.0)]
+
+
+def test_windows_after_windows_and_joins_lose_nothing() -> None:
+    """Their watermark lags behind by what rows and elements without a partner wait for."""
+    flow = Flow("hours")
+    orders = flow.source("orders", event_time="at")
+    payments = flow.source("payments", event_time="at")
+    minutes = orders.key_by("key").window(Tumbling(60), lateness=45).aggregate(n=Count())
+    minutes.key_by("key").window(Tumbling(600)).aggregate(n=Sum("n")).sink("all")
+    pairs = orders.join(payments, on="id", within=(-100, 300), how="left")
+    by_key = pairs.key_by(lambda pair: pair[0]["key"]).window(Tumbling(600))
+    by_key.aggregate(unpaid=Sum(lambda pair: pair[1] is None)).sink("unpaid")
+    orders_given = [{"id": n, "key": "ab"[n % 2], "at": 10 * n} for n in range(400)]
+    paid = [{"id": n, "at": 10 * n + 290} for n in range(0, 400, 3)]
+    expected = Counter(("ab"[n % 2], n // 60) for n in range(400))
+    unpaid = Counter(("ab"[n % 2], n // 60) for n in range(400) if n % 3)
+    with FlowTest(flow, nodes=3) as test:
+        for order, payment in zip_longest(orders_given, paid):
+            test.send("orders", order)
+            if payment:
+                test.send("payments", payment)
+        test.kill("node-1")
+        test.end()
+        for sink, counts in ("all", expected), ("unpaid", unpaid):
+            found = Counter[tuple[str, int]]()
+            for row in cast(list[Row], test.outputs(sink)):
+                start = to_microseconds(row["start"]) // 600_000_000
+                found[row["key"], start] += row["n" if sink == "all" else sink]
+            assert found == counts
+
+
+def test_pair_has_the_later_event_time_whichever_element_arrives_first() -> None:
+    flow = Flow("pairs")
+    one, other = flow.source("one", event_time="at"), flow.source("other", event_time="at")
+    pairs = one.join(other, on="key", within=(-20, 20))
+    pairs.key_by(lambda _: "all").window(Tumbling(10)).aggregate(n=Count()).sink()
+    early, late = {"key": "a", "at": 8}, {"key": "a", "at": 13}
+    for inputs in ([early], [late]), ([late], [early]):
+        [row] = [cast(Row, item.value) for item in run_reference(flow, inputs)]
+        assert row["start"] == "1970-01-01T00:00:10Z"
+        with FlowTest(flow) as test:
+            for name, records in zip(("one", "other"), inputs, strict=True):
+                test.send(name, *records)
+            test.end()
+            assert test.outputs() == [row]
+
+
+def test_elements_that_may_miss_partners_count_as_late() -> None:
+    flow = Flow("late")
+    one, other = flow.source("one", event_time="at"), flow.source("other", event_time="at")
+    one.join(other, on="key", within=(-5, 5)).sink("pairs")
+    one.as_of(other, on="key").sink("prices")
+    ones = [{"key": "a", "at": at} for at in (1, 50, 30, 60)]
+    others = [{"key": "a", "at": at} for at in (2, 49, 61, 62)]
+    summary = run(flow, {"one": ones, "other": others}, [], nodes=2)
+    late: Counter[str] = Counter()
+    list(interpret(flow, [enumerate(ones, 1), enumerate(others, 1)], late=late))
+    assert summary.late_elements == late.total() == 2  # 30, for each of the joins

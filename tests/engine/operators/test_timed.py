@@ -9,7 +9,8 @@ from datetime import date, datetime
 from enum import IntEnum
 from functools import partial
 from itertools import chain, count
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -21,6 +22,10 @@ from driftline.engine.errors import FunctionFailed
 from driftline.engine.event_time import (
     END,
     TIMER_LIMIT,
+    Clock,
+    Watermark,
+    event_time_of,
+    timestamped,
     to_microseconds,
 )
 from driftline.engine.flow.flow import Flow
@@ -28,12 +33,15 @@ from driftline.engine.flow.streams import Stream
 from driftline.engine.operators import timers
 from driftline.engine.operators.aggregates import Collect, Count, Sum
 from driftline.engine.operators.context import Context, Failure
-from driftline.engine.operators.steps import FAILURES
+from driftline.engine.operators.steps import FAILURES, FailureReporter, Signs, Values
+from driftline.engine.operators.timed import TimedStep
 from driftline.engine.operators.timers import FIRINGS_AT_END_MAX, TimedContext, Timer
 from driftline.engine.operators.windows import Days, Hopping, Session, Tumbling, Windows
 from driftline.engine.reference import interpret
+from driftline.engine.snapshots.merging import encode_segment, restore
 from driftline.engine.state.managed import ListState, MapState, ReducingState, ValueState
 from driftline.engine.wire.bundles import Item
+from driftline.engine.wire.label_columns import Labels
 
 S = 1_000_000
 """Microseconds of a second."""
@@ -403,6 +411,75 @@ def test_element_that_an_aggregate_rejects_is_a_dead_letter(emit: str, prices: l
     assert found == by_sink(flow, run_reference(flow, [records], dead_letters=True))
 
 
+class RejectsNine(Sum):
+    """Sum that raises as a result, if it is nine."""
+
+    def result(self, accumulator: Any) -> Any:
+        if super().result(accumulator) == 9:
+            raise ValueError("nine")
+        return super().result(accumulator)
+
+
+@pytest.mark.parametrize("windows", [Session(10), Tumbling(10), Hopping(10, every=5)])
+def test_window_whose_row_fails_is_dropped(windows: Windows) -> None:
+    flow = Flow("rejects nine")
+    keyed = flow.source("records", event_time="at", max_delay=3).key_by("user")
+    keyed.window(windows).aggregate(name="sums", total=RejectsNine("n")).sink("rows")
+    given = [
+        {"user": u, "at": at, "n": n} for u, at, n in (("a", 1, 9), ("b", 20, 1), ("a", 18, 2))
+    ]
+    with FlowTest(flow, dead_letters=True) as test:
+        for record in given:
+            test.send("records", record)
+        test.end()
+        assert not any(test.state("sums", "a").values())
+        found = [*test.outputs(), *(failure.error for failure in test.failures)]
+    items = run_reference(flow, [given], dead_letters=True)
+    expected = [
+        Failure.from_payload(item.value).error if item.sink == FAILURES else item.value
+        for item in items
+    ]
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    assert any("nine" in str(each) for each in found)
+
+
+def test_open_windows_wait_for_a_lateness_that_has_grown() -> None:
+    """The code changes between a snapshot and the next start."""
+
+    class Rows:
+        def __init__(self) -> None:
+            self.found: list[tuple[int, object]] = []
+
+        def push(self, labels: Labels, values: Values, signs: Signs) -> None:
+            self.found += zip(map(event_time_of, labels), values, strict=True)
+
+    def step_with(lateness: int) -> tuple[TimedStep, Clock, Rows]:
+        flow, clock, rows = Flow("late"), Clock([0]), Rows()
+        windows = (
+            flow.source("s", event_time=0, unit="us")
+            .key_by(1)
+            .window(Tumbling(10 / S), lateness=lateness / S)
+        )
+        windows.aggregate(n=Count(), name="windows").sink()
+        step = TimedStep(flow.vertices[1], rows, FailureReporter(Mock()), Watermark(clock, {0: 0}))
+        return step, clock, rows
+
+    def send(step: TimedStep, clock: Clock, first: int, event_times: Sequence[int]) -> None:
+        for time, at in enumerate(event_times, first):
+            step.push([timestamped((time, 0), at)], [(at, "k")], None)
+            clock.record(0, time, at)
+        clock.complete(first + len(event_times))
+        step.apply_until(first + len(event_times))
+
+    old, clock, _ = step_with(0)
+    send(old, clock, 1, [5, 8])
+    new, new_clock, rows = step_with(20)
+    restore({"windows": new.table}, [encode_segment("windows", old.table, list(old.table))])
+    new_clock.restore(clock.as_of(3), 3)
+    send(new, new_clock, 3, [25, 6, 29, 30])
+    assert [(at, row["n"]) for at, row in cast(list[tuple[int, Any]], rows.found)] == [(9, 3)]
+
+
 # Time to live. -----------------------------------------------------------------------------------
 
 TTL = 10
@@ -647,7 +724,7 @@ def test_any_number_of_timers_may_be_due_at_the_end_of_the_input(
     assert run_killed(flow, given, 2, {}) == expected
 
 
-@pytest.mark.parametrize("bad", ["yesterday", None, True, 1e30, [1]])
+@pytest.mark.parametrize("bad", ["yesterday", "1711121201123", None, True, 1e30, [1]])
 def test_record_without_event_time_is_a_dead_letter(bad: object) -> None:
     rows, [failure] = outcome([on(1, ("set", "a", 5)), on(bad, ("set", "b", 2)), on(6)])
     assert failure.operator == "event_time of records"

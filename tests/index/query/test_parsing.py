@@ -405,8 +405,7 @@ def test_error_has_a_message_and_a_position() -> None:
         ),
         (
             "/tea/",
-            "regular expressions between / are not supported; write \\/ for the character "
-            "itself",
+            "regular expressions between / are not supported; write \\/ for the character itself",
         ),
         ("a AND OR b", "a word is missing before OR\n  a AND OR b\n        ^^"),
         ("t:OR", "a word is missing before OR\n  t:OR\n    ^^"),

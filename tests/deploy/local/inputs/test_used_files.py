@@ -89,3 +89,16 @@ def test_renamed_source_keeps_its_event_time(tmp_path: Path) -> None:
     write_manifest(tmp_path, old, TIME, {"lines": True}, ((3, Status.ACTIVE),))
     fitted = fit(open_savepoint(tmp_path), new, MappingOptions(rename=(("lines", "words"),)))
     assert fitted.savepoint.event_times_of(new) == ((3, Status.ACTIVE),)
+
+
+def test_new_records_of_a_shorter_input_must_not_come_before_the_savepoint(tmp_path: Path) -> None:
+    old, new = Flow("two"), Flow("two")
+    for flow, name in (old, "more"), (new, "words"):
+        flow.source("lines").union(flow.source(name)).sink()
+    write_manifest(tmp_path, old, TIME, {"lines": True, "more": True}, last_records={"more": 2})
+    fitted = fit(open_savepoint(tmp_path), new, MappingOptions(rename=(("more", "words"),)))
+    check_restored(fitted, "words", records(tmp_path / "in.jsonl", 2), is_only_input=False)
+    longer = records(tmp_path / "in.jsonl", 20)
+    with pytest.raises(StateMismatch, match=r"'words' had 2 records then, so its new record 3"):
+        check_restored(fitted, "words", longer, is_only_input=False)
+    check_restored(fitted, "lines", longer, is_only_input=False)

@@ -106,6 +106,6 @@ def test_metrics_of_event_time_are_right_after_a_recovery() -> None:
     watermark = "driftline_operator_watermark_timestamp_seconds"
     cluster.run(lambda: sum_of(watermark, "count") >= 2 * 105)
     assert sum_of("driftline_source_watermark_timestamp_seconds", "views") >= 2 * 105
-    assert sum_of("driftline_missed_windows_total", "count") == 1
+    assert sum_of("driftline_late_elements_total", "count") == 1
     assert sum_of("driftline_open_windows", "count") == sum_of("driftline_timers", "count")
     assert 4 <= sum_of("driftline_timers", "count") <= 4 * 3, "up to three windows of each user"
