@@ -1,8 +1,8 @@
 """Silence: raise an alert if a sensor sends nothing for 5 minutes.
 
-Each reading moves the timer of its sensor. The timer fires once the readings of all sensors, or the
-ticks of a live source, show that 5 minutes have passed. `at` of an alert is the time of the
-sensor's last reading, in seconds.
+Each reading sets a timer. When it fires, 5 minutes of event time later, all readings of these 5
+minutes have arrived, even if they were out of order. `at` of an alert is the time of the sensor's
+last reading, in seconds. Readings of other sensors and the ticks of a live source let timers fire.
 
     {"sensor": "s-1", "at": 1700000000, "celsius": 21.5}
 
@@ -12,7 +12,7 @@ sensor's last reading, in seconds.
 from collections.abc import Iterator
 from typing import TypedDict
 
-from driftline import Flow, TimedContext, Timer, ValueState
+from driftline import Flow, MapState, TimedContext, Timer
 
 
 class Reading(TypedDict):
@@ -27,24 +27,26 @@ Alert = tuple[str, int]
 """Sensor, and the time of its last reading."""
 
 
-def read(context: TimedContext, reading: Reading, last: ValueState[int]) -> tuple[Alert, ...]:
-    """Set the timer again, unless a later reading has set it."""
-    if reading["at"] > last.get(reading["at"] - 1):
-        last.set(reading["at"])
-        context.timers.set("silence", after="5m")
+def read(context: TimedContext, reading: Reading, times: MapState[int, int]) -> tuple[Alert, ...]:
+    """Store the time of a reading, and set its timer, unless it is late."""
+    if context.event_time >= context.watermark:
+        times[context.event_time] = reading["at"]
+        context.timers.set(str(context.event_time), after="5m")
     return ()
 
 
-def alert(context: TimedContext, timer: Timer, last: ValueState[int]) -> Iterator[Alert]:
-    """Yield an alert, unless the timer fires because the input has ended."""
-    if not context.at_end:
-        yield context.key, last.get(0)
+def alert(context: TimedContext, timer: Timer, times: MapState[int, int]) -> Iterator[Alert]:
+    """Yield an alert if no reading follows within 5 minutes, and the input has not ended there."""
+    last = times.pop(int(timer.name))
+    followed = any(time <= timer.at for time in times)
+    if not followed and (times or not context.at_end):
+        yield context.key, last
 
 
 flow = Flow("silence")
 (
     flow.source("readings", of=Reading, event_time="at", max_delay="30s", tick="1s")
     .key_by("sensor")
-    .process(read, ValueState[int]("last"), on_timer=alert, fields=("sensor", "at"))
+    .process(read, MapState[int, int]("times"), on_timer=alert, fields=("sensor", "at"))
     .sink("alerts")
 )

@@ -125,12 +125,12 @@ def test_sensor_that_is_silent_for_five_minutes_raises_one_alert() -> None:
             reading("a", 990),  # out of order: the alert counts from the latest reading
             reading("b", 1329),
             reading("b", 1330),  # 5 minutes, and the delay, after 1000
-            reading("a", 995),  # no second alert
+            reading("a", 995),  # late: no second alert
             reading("a", 1400),
             reading("b", 1500),  # at the end there is no alert
         ],
     )
-    assert found == [("alerts", ("a", 1000))]
+    assert found == [("alerts", ("a", 1000)), ("alerts", ("b", 1010))]
 
 
 def clock(minute: int, second: int = 0) -> str:
