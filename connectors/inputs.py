@@ -159,12 +159,12 @@ def inputs_by_source(flow: Flow, arguments: Sequence[str]) -> list[list[str]]:
         if missing := [name for name, texts in by_name.items() if not texts]:
             raise FlowError(f"no input for source {', '.join(missing)}: {available}")
         return list(by_name.values())
-    if len(unnamed) < len(arguments):
-        raise FlowError(f"the input {unnamed[0]} does not name a source of the flow: {available}")
     for text in unnamed:
         name, equals, _ = text.partition("=")
         if equals and "/" not in name and not Path(text).exists() and not has_magic(text):
             raise FlowError(f"{text}: there is no source {name!r}, and no such file; {available}")
+    if len(unnamed) < len(arguments):
+        raise FlowError(f"the input {unnamed[0]} does not name a source of the flow: {available}")
     if len(names) == 1:
         return [unnamed]
     flow.check_inputs(unnamed)

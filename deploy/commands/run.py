@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from os.path import realpath
 from pathlib import Path
 
@@ -202,13 +203,21 @@ def run(
             metrics=metrics,
         )
         report = run_flow(loaded, config, console)
-    _report(report, resolved_output, policy, json_file)
+    always_shown = {"records", "outputs"} | ({"kills"} if kill_every else set())
+    _report(report, resolved_output, policy, json_file, always_shown)
 
 
-def _report(report: RunReport, output: OutputPlace, policy: Policy, json_file: Path | None) -> None:
+def _report(
+    report: RunReport,
+    output: OutputPlace,
+    policy: Policy,
+    json_file: Path | None,
+    always_shown: Collection[str],
+) -> None:
     """Log the figures of the run, and write them as JSON.
 
-    Raises SystemExit with status 128 + the signal's number if a signal has drained the run.
+    `always_shown`: names of figures that are logged even if they are 0. Raises SystemExit with
+    status 128 + the signal's number if a signal has drained the run.
     """
     signal, figures = report.ended_by, report.as_json()
     signal_name = None if signal is None else signal.name
@@ -217,7 +226,7 @@ def _report(report: RunReport, output: OutputPlace, policy: Policy, json_file: P
     if signal is not None:
         restart = "resumes from here" if policy.replay else "begins with an empty state"
         ending = f"was drained by {signal_name} (the same command {restart})"
-    shown = {n: value for n, value in figures.items() if value or n in ("records", "outputs")}
+    shown = {n: value for n, value in figures.items() if value or n in always_shown}
     shown["seconds"] = round(report.seconds, 1)
     log.info(
         "the run %s; this call: %s; outputs: %s",

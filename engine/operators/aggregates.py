@@ -335,7 +335,7 @@ class Collect(FieldAggregate):
         return (*one, *other)
 
 
-class Top(Aggregate):
+class Top(FieldAggregate):
     """The elements with the largest values of a field, largest first.
 
     Elements with equal values are in the order of `Collect`.
@@ -348,18 +348,18 @@ class Top(Aggregate):
     def __init__(self, number: int, by: Field) -> None:
         if type(number) is not int or number < 1:
             raise FlowError(f"Top({number!r}): give the number of elements, at least 1")
+        super().__init__(by)
         self.number = number
-        self.by = FieldAggregate(by)
 
     def zero(self) -> Any:
         return ()
 
     def add(self, accumulator: Any, element: Any) -> Any:
-        check_order(self.by.get(element), "Top")
+        check_order(self.get(element), "Top")
         return self.merge(accumulator, (element,))
 
     def merge(self, one: Any, other: Any) -> Any:
-        best = sorted((*one, *other), key=self.by.get, reverse=True)  # stable
+        best = sorted((*one, *other), key=self.get, reverse=True)  # stable
         return tuple(best[: self.number])
 
 

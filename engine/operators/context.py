@@ -3,7 +3,7 @@
 import random
 import reprlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.keygroups import plain_key
@@ -60,6 +60,15 @@ class Context:
     def __init__(self, label: Label, key: object) -> None:
         self.label = label
         self.key = key
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """Raise AttributeError, which says when contexts have timers and event times."""
+            hint = ""
+            if name in ("at_end", "event_time", "timers", "watermark"):
+                hint = ": give `process` an on_timer= function to use timers and event times"
+            raise AttributeError(f"the context of this function has no {name!r}{hint}")
 
     @property
     def random(self) -> random.Random:
