@@ -20,7 +20,7 @@ from msgspec.structs import astuple
 from driftline.connectors.files import FileSource, ZipfSource
 from driftline.connectors.files.files import SeveralFiles
 from driftline.connectors.guarded import CheckedLiveSource, CheckedSource
-from driftline.connectors.inputs import PRODUCERS, open_files
+from driftline.connectors.inputs import PRODUCER_PREFIXES, open_files
 from driftline.connectors.live import LiveSource
 from driftline.connectors.logs.received import check_position
 from driftline.connectors.registry import open_source as open_address
@@ -141,7 +141,7 @@ def _source(name: str, value: Input) -> Source | RetainedSource | LiveSource:
         raise FlowError(
             f"source {name!r}: {value.__name__} is a class; give an object: {value.__name__}(...)"
         )
-    if isinstance(value, str) and value.startswith(PRODUCERS):
+    if isinstance(value, str) and value.startswith(PRODUCER_PREFIXES):
         raise FlowError(
             f"source {name!r}: {value} is an address; only the command `driftline run` receives "
             "records over a network"

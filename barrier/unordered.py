@@ -135,45 +135,46 @@ class EpochBarrier(ArrivalBarrier):
 
     def __init__(self, name: str, groups: tuple[int, int], dead_letters: bool = False) -> None:
         super().__init__(name, groups, dead_letters)
-        self.chain = 0
-        """The port of the chain that produces the next outputs. Chains end an epoch independently
-        of each other."""
+        self.current_port = 0
+        """Port of the chain whose outputs arrive next. Chains end an epoch independently of each
+        other."""
         self.open_blobs: dict[int, list[bytes]] = {}
-        """Chain (its port) -> the blobs of its open epoch."""
-        self.sealing: dict[int, list[bytes]] = {}
-        """Epoch that only some chains have ended -> the blobs of those chains."""
+        """Port of a chain -> the blobs of its open epoch."""
+        self.ended_blobs: dict[int, list[bytes]] = {}
+        """Epoch that at least one chain has ended, and that is not pre-committed -> the blobs of
+        the chains that have ended it."""
         self.unsealed_bytes = 0
-        """Bytes of the blobs in `open_blobs` and `sealing`."""
-        self.sealed: dict[int, tuple[bytes, ...]] = {}
+        """Bytes of the blobs in `open_blobs` and `ended_blobs`."""
+        self.pre_committed: dict[int, tuple[bytes, ...]] = {}
         """Pre-committed epoch that is not yet committed -> its blobs."""
         self._ended = 0
         """The newest epoch that at least one chain has ended."""
 
     def _add_blob(self, blob: bytes, labels: Labels) -> None:
         self.unsealed_bytes += len(blob)
-        self.open_blobs.setdefault(self.chain, []).append(blob)
+        self.open_blobs.setdefault(self.current_port, []).append(blob)
 
     @property
     def _newest_unit(self) -> int:
         if self.open_blobs:
             return self._ended + 1  # the newest epoch that a chain may have open
-        return max(self.sealing or self.sealed, default=self.released_up_to)
+        return max(self.ended_blobs or self.pre_committed, default=self.released_up_to)
 
-    def seal(self, chain: int, epoch: int) -> None:
-        """End the open epoch of a chain."""
+    def seal(self, port: int, epoch: int) -> None:
+        """End the open epoch of the chain that begins at a port."""
         self._ended = max(self._ended, epoch)
-        self.sealing.setdefault(epoch, []).extend(self.open_blobs.pop(chain, ()))
+        self.ended_blobs.setdefault(epoch, []).extend(self.open_blobs.pop(port, ()))
 
     def pre_commit(self, epoch: int) -> tuple[tuple[int, tuple[bytes, ...]], ...]:
-        """Return (epoch, blobs) of all outputs to make durable before the epoch is prepared.
+        """Return (epoch, blobs) of the outputs to make durable before the node reports `Prepared`.
 
         Includes earlier epochs whose commit this barrier has not seen. Each epoch keeps its number,
         as t_last shows which epochs the consumer has. Precondition: all chains have ended `epoch`.
         """
-        if blobs := self.sealing.pop(epoch, []):
+        if blobs := self.ended_blobs.pop(epoch, []):
             self.unsealed_bytes -= sum(map(len, blobs))
-            self.sealed[epoch] = tuple(blobs)
-        return tuple(sorted(self.sealed.items()))
+            self.pre_committed[epoch] = tuple(blobs)
+        return tuple(sorted(self.pre_committed.items()))
 
     def restore(self, epoch: int, pre_committed: object) -> None:
         """Start after a committed epoch.
@@ -183,7 +184,7 @@ class EpochBarrier(ArrivalBarrier):
         """
         self.released_up_to = self._ended = epoch
         if isinstance(pre_committed, tuple):
-            self.sealed = dict(pre_committed)
+            self.pre_committed = dict(pre_committed)
             self.commit(epoch)
 
     def handle_last_bundle(self, t_last: int, checksum: int, blobs: tuple[bytes, ...]) -> None:
@@ -198,15 +199,17 @@ class EpochBarrier(ArrivalBarrier):
     def commit(self, epoch: int) -> None:
         """Release the outputs up to an epoch that the coordinator committed. May be repeated."""
         self.released_up_to = max(self.released_up_to, epoch)
-        for number in [number for number in sorted(self.sealed) if number <= epoch]:
-            for blob in self.sealed.pop(number):
+        for number in [number for number in sorted(self.pre_committed) if number <= epoch]:
+            for blob in self.pre_committed.pop(number):
                 self.checksum = running_checksum(self.checksum, blob)
                 if number > self.t_last:
                     self._queue(number, blob)
 
     @property
     def all_stored(self) -> bool:
-        return super().all_stored and not (self.open_blobs or self.sealing or self.sealed)
+        return super().all_stored and not (
+            self.open_blobs or self.ended_blobs or self.pre_committed
+        )
 
 
 class ProductionBarrier(ArrivalBarrier):
@@ -264,7 +267,7 @@ class ProductionBarrier(ArrivalBarrier):
     def restore(self, production: int, undelivered: Mapping[int, Outputs]) -> None:
         """Start after a durable production.
 
-        `undelivered`: the new value of that attribute, read from the store, sorted by production.
+        `undelivered`: value for the attribute of this name, read from the store, in order.
         """
         self.undelivered = dict(undelivered)
         self.commit(production)

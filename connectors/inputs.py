@@ -37,7 +37,7 @@ from driftline.engine.sources.source import Source
 
 STANDARD_INPUT = "-"
 
-PRODUCERS = "tcp://", "ipc://"
+PRODUCER_PREFIXES = "tcp://", "ipc://"
 """Prefixes of the addresses at which a run receives records from producers."""
 
 NAME_BYTES_MAX = 255
@@ -118,7 +118,7 @@ def open_with_format(path: str | Path, record_format: RecordFormat) -> Source:
     )
 
 
-def names_address(argument: str) -> bool:
+def is_named_address(argument: str) -> bool:
     """Return whether the input in `NAME=INPUT` has a scheme; files and standard input have none."""
     return bool(scheme_of(argument.partition("=")[2]))
 
@@ -134,7 +134,7 @@ def _require_rereadable(flow_input: Input, reader: str) -> Source:
         raise Unavailable(
             f"{reader} cannot use {name}, whose records cannot be read again. `driftline run` "
             "stores received records in its state directory, in the folders input-0, input-1, ..., "
-            "which can be inputs; but it removes the records once two snapshots contain them. To "
+            "which can be inputs; but it removes the records once two snapshots cover them. To "
             "keep all records, write them to a sink of the flow, or keep a copy in the system that "
             "sends them"
         )
@@ -175,7 +175,7 @@ def _open(arguments: Sequence[str], record_format: RecordFormat) -> Input:
     """Open the input of a source from all texts given for it."""
     if len(arguments) == 1 and _is_stream(arguments[0]):
         address = arguments[0]
-        if address.startswith(PRODUCERS):
+        if address.startswith(PRODUCER_PREFIXES):
             return address
         return open_address(address) if scheme_of(address) else _open_pipe(address, record_format)
     paths = _paths(arguments)

@@ -5,8 +5,8 @@
     >>> resolve_output("python:shop.py:orders", Path("state"))
     OutputPlace(address='python:shop.py:orders', directory=PosixPath('state/outputs'))
 
-An output directory, of JSON lines or LMDB, also holds the run's own records about its outputs. For
-other sinks these records are in a folder of the state directory (`sinks.recorded`).
+An output directory, of JSON lines or LMDB, also holds the run's commit records. For other sinks
+these are in a folder of the state directory (`sinks.recorded`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from driftline.engine.errors import FlowError
 JSON_LINES, LMDB = "jsonl", "lmdb"
 """The schemes of output directories."""
 
-RECORDS = "outputs"
-"""Folder of the state directory for the run's own records, unless an output directory has them."""
+COMMIT_RECORDS = "outputs"
+"""Folder of the state directory for commit records, unless an output directory has them."""
 
 
 RecordingConsumer = JsonLinesConsumer | LmdbConsumer | RecordedSink
@@ -42,7 +42,7 @@ class OutputPlace(Struct, frozen=True):
     address: str
     """The address of the sink."""
     directory: Path
-    """The directory for the run's records about its outputs, and for bad records."""
+    """The directory for commit records, and for bad records of the inputs."""
 
     @property
     def is_directory(self) -> bool:
@@ -77,7 +77,7 @@ def resolve_output(output: str, state: Path | None) -> OutputPlace:
             f"{output} is not a directory, so the run needs another place for its state: give "
             "--state DIR (in Python state=)"
         )
-    return OutputPlace(output, state / RECORDS)
+    return OutputPlace(output, state / COMMIT_RECORDS)
 
 
 def require_utf8(directory: Path) -> None:
@@ -108,8 +108,8 @@ def resolve_checked_output(output: str, state: Path | None) -> OutputPlace:
 def open_consumer(address: str, context: SinkContext) -> RecordingConsumer:
     """Open the consumer of a barrier.
 
-    Raises the errors of opening its directory. If the sink is not a directory, the first call of
-    the consumer opens the sink (`RecordedSink`), and raises the errors of its connector.
+    Raises the errors of opening its directory. If the sink is not a directory, the first call of a
+    method of the consumer opens the sink (`RecordedSink`), and raises the errors of its connector.
     """
     if (scheme := scheme_of(address)) == JSON_LINES:
         return jsonl.open_sink(address, context)

@@ -244,7 +244,7 @@ class Coordinator:
 
     # Members and failures.
 
-    def hello(self, name: str, message: Hello) -> None:
+    def on_hello(self, name: str, message: Hello) -> None:
         """Process a `Hello`: a member is present, perhaps with a new process.
 
         The sender may also be a node of the next layout, or of an earlier one.
@@ -285,12 +285,12 @@ class Coordinator:
         elif self.leads:
             self._send([name], Stop(self._run_id, "", "this node is not in the current layout"))
 
-    def alive(self, name: str, message: Alive) -> None:
+    def on_alive(self, name: str, message: Alive) -> None:
         """Note a heartbeat of a process, which may be too busy for `Hello`."""
         if self.is_member(name) or name in self.rescaling.next_nodes:
             self.members.alive(name, message.process, self.now)
 
-    def superseded(self, reason: object = "another master has taken over") -> None:
+    def on_superseded(self, reason: object = "another master has taken over") -> None:
         """Stop making decisions: a later master exists, or a registry write failed for good."""
         if self.phase is not Phase.SUPERSEDED:
             fields = event_fields("registry-failed", reason=str(reason))
@@ -332,7 +332,7 @@ class Coordinator:
         if message.incarnation == self.state.incarnation and self.phase in IN_PROGRESS:
             self._recover(message.reason)
 
-    def failed(self, message: Failed) -> None:
+    def on_failed(self, message: Failed) -> None:
         """End the run with the error of the flow that a member reported."""
         if message.incarnation == self.state.incarnation and self.phase not in NO_MORE_DECISIONS:
             because = message.error == SnapshotDamaged.__name__ and self._damage
@@ -467,12 +467,12 @@ class Coordinator:
         fields = event_fields("recovery", reason=reason, number=self.recoveries, pause=pause)
         log.warning("recovering: %s%s", reason, wait, extra=fields)
 
-    def done(self, job: IOJob, result: object) -> None:
+    def on_job_done(self, job: IOJob, result: object) -> None:
         """Process a finished write of the registry; `result` is an exception if it failed."""
         if not self._writer.process_result(job, result, self.now) or self.phase is Phase.SUPERSEDED:
             return
         if isinstance(result, Exception):  # the registry does not hold this master's state
-            self.superseded(result)
+            self.on_superseded(result)
             return
         assert isinstance(job, WriteState)
         self.state = job.state
@@ -545,7 +545,7 @@ class Coordinator:
             offset = start.offsets[self.fronts.index(name)] if self.policy.replay else -1
             self._send([name], Start(state.incarnation, offset, addresses, state.layout))
 
-    def unloadable(self, sender: str, message: Unloadable) -> None:
+    def on_unloadable(self, sender: str, message: Unloadable) -> None:
         """Fall back to the previous snapshot, or end the run: a node cannot load a snapshot."""
         if message.incarnation != self.state.incarnation or self.phase is not Phase.LOADING:
             return
@@ -611,12 +611,12 @@ class Coordinator:
         if self.phase is Phase.RUNNING and not self.rescaling.blocks_snapshots:
             self.out += self.snapshots.consider(delivered, self.now)
 
-    def prepared(self, sender: str, message: Prepared) -> None:
+    def on_prepared(self, sender: str, message: Prepared) -> None:
         """Note that a part of the snapshot is durable; after the last part, write the commit."""
         self.snapshots.prepared(sender, message)
         self._write_complete_snapshot()
 
-    def prepare_failed(self, sender: str, message: PrepareFailed) -> None:
+    def on_prepare_failed(self, sender: str, message: PrepareFailed) -> None:
         """Note that a node could not write its part: the snapshot will be abandoned."""
         self.snapshots.prepare_failed(sender, message)
         self._write_complete_snapshot()
@@ -670,7 +670,7 @@ class Coordinator:
         self.phase = Phase.STOPPED
         self._send_outcome(self.nodes + self.fronts)
 
-    def goodbye(self, name: str, message: Goodbye) -> None:
+    def on_goodbye(self, name: str, message: Goodbye) -> None:
         """Note that a member knows the outcome."""
         if self.phase is Phase.STOPPED:
             self._shutdown.goodbye(name, message.process)

@@ -36,7 +36,7 @@ from driftline.engine.wire.codec import pack, unpack
 from driftline.pipeline import PARTITIONS
 from driftline.pipeline.chains import TEXT_SHOWN, TaskSettings
 from driftline.pipeline.output_shares import OutputShare, is_same_line, shares_of
-from driftline.pipeline.runner import outputs_of, prepare_settings
+from driftline.pipeline.runner import prepare_settings, result_rows
 from driftline.pipeline.tasks import (
     OUTPUT,
     SCHEMA,
@@ -166,15 +166,15 @@ def audit(
     )
     shares = shares_of(outputs, flow, 2 * spark.sparkContext.defaultParallelism)
     with reraise_task_errors():
-        expected = outputs_of(settings, spark, inputs).where(f.col("to").isin(OUTPUT, STATE))
+        expected = result_rows(settings, spark, inputs).where(f.col("to").isin(OUTPUT, STATE))
         read_stored = ReadStored(flow, shares, since, until)
         stored = map_partitions(numbers(spark, len(shares)), read_stored, SCHEMA)
         partition = f.expr(f"cast(pmod(time, {settings.partitions}) as int)")
         rows = expected.union(stored).repartitionById(settings.partitions, partition)
         rows = rows.sortWithinPartitions("time", "to")
         results = map_partitions(rows, CompareTask(flow, dead_letters), SCHEMA).collect()
-    result_rows = [(r.to, r.partition, r.time, r.front, bytes(r.payload)) for r in results]
-    return _report(flow, shares, result_rows)
+    found = [(r.to, r.partition, r.time, r.front, bytes(r.payload)) for r in results]
+    return _report(flow, shares, found)
 
 
 class ReadStored(Struct, frozen=True):

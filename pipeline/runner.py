@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPLITS_PER_CORE = 4
-"""Limit of splits of an input, per core."""
+"""Maximum number of splits of an input, for each core."""
 
 
 class BatchCounts(Struct, frozen=True):
@@ -138,9 +138,10 @@ def run(
     if save is not None:
         create_savepoint_directory(save)
     with claim_directory(output), reraise_task_errors():
-        rows = outputs_of(settings, spark, inputs)
+        rows = result_rows(settings, spark, inputs)
         write = WriteLines(flow, output, dead_letters)
         results = map_partitions(rows.sortWithinPartitions("to", "time"), write, SCHEMA)
+        # In a result, `to` is its kind, `time` a count or a time, `front` a sink or a source.
         totals = (
             results.groupBy("to", "front")
             .agg(f.sum("time").alias("sum"), f.max("time").alias("max"))
@@ -186,7 +187,7 @@ def prepare_settings(settings: TaskSettings) -> TaskSettings:
     return replace(settings, partitions=partitions)
 
 
-def outputs_of(settings: TaskSettings, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
+def result_rows(settings: TaskSettings, spark: SparkSession, inputs: Sequence[Source]) -> DataFrame:
     """Return the unsorted results of a flow: rows with a kind of result in `to`."""
     settings.flow.check_inputs(inputs)
     rows = _read(settings, spark, 0, inputs[0])
@@ -196,15 +197,18 @@ def outputs_of(settings: TaskSettings, spark: SparkSession, inputs: Sequence[Sou
     for stage in range(1, flow_plan.stages):
         if settings.uses_savepoints:
             for port in flow_plan.ports_of_stage(stage):
-                rows = rows.union(_first_rows(settings, spark, port.number))
+                rows = rows.union(_begin_rows(settings, spark, port.number))
         rows = rows.repartitionById(settings.partitions, "partition")
         rows = rows.sortWithinPartitions("to", "time", "front")
         rows = map_partitions(rows, KeyedTask(settings, stage), SCHEMA)
     return rows
 
 
-def _first_rows(settings: TaskSettings, spark: SparkSession, port: int) -> DataFrame:
-    """Return the first rows of a port, with time BEGIN: one for each partition."""
+def _begin_rows(settings: TaskSettings, spark: SparkSession, port: int) -> DataFrame:
+    """Return an artificial row of a port, with time BEGIN, for each partition.
+
+    So each partition has a task, which restores its state, even without data.
+    """
     from pyspark.sql import functions as f
 
     return spark.range(0, settings.partitions, 1, 1).select(

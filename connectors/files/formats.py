@@ -1,13 +1,13 @@
 """Formats of text files: JSON objects, plain text, tables, and XML of pages.
 
 Lines end with a newline, which may follow a carriage return; the file may begin with a byte order
-mark. Blank lines are skipped and take no number. A file in an encoding other than UTF-8 is
-converted to UTF-8 before it is cut into lines.
+mark. Blank lines are skipped, and do not count as records. A file in an encoding other than UTF-8
+is converted to UTF-8 before it is cut into lines.
 
 The first line of a table names the fields; the delimiter of a `.csv` is the comma by default:
 
-    id,word            {"id": "1", "word": "to, be"}
-    1,"to, be"   ->
+    id,word
+    1,"to, be"      ->  {"id": "1", "word": "to, be"}
 
 A value in a `.csv` may be quoted, and may then contain commas, quotes (doubled) and newlines. In a
 `.tsv` a quote is an ordinary character, because quotes are common in texts; a value cannot contain
@@ -15,8 +15,8 @@ a tab or a newline.
 
 XML is a Wikimedia dump, or the simple format `<pages><page id="" title="">text</page>`. The root
 element shows which. A page of a dump becomes {"id": 12, "title": "Anarchism", "text": the
-wikitext of its latest revision}. Redirects and pages outside the article namespace are skipped and
-take no number.
+wikitext of its latest revision}. Redirects and pages outside the article namespace are skipped, and
+do not count as records.
 
 Memory: the largest page; at most two revisions of a page are in memory, even for a dump with the
 full history. External entities are not resolved (ElementTree never does), and expat stops
@@ -47,7 +47,8 @@ MAX_LINE_BYTES = 4 * RECORD_BYTES_MAX
 """Maximum size of a line, so that a file without newlines does not fill the memory.
 
 The factor 4 is for JSON in ASCII: an escaped character, such as `\\u00e9`, has at most three times
-as many bytes as in the wire format (a control character up to six times as many).
+as many bytes as in the wire format. (Control characters have six times as many; a line of these
+only may be too long.)
 """
 
 _UTF_8_BOM = b"\xef\xbb\xbf"
@@ -115,10 +116,11 @@ def lines(buffers: Iterable[bytes], encoding: str = UTF_8) -> Iterator[bytes]:
     The byte order mark is removed. Lines that are too long are cut to MAX_LINE_BYTES + 1. A line
     that cannot be decoded from its encoding becomes malformed UTF-8.
     """
-    rest = _lines(buffers if encoding == UTF_8 else _transcoded(buffers, encoding))
-    for first in rest:
+    cut_lines = _lines(buffers if encoding == UTF_8 else _transcoded(buffers, encoding))
+    first = next(cut_lines, None)
+    if first is not None:
         yield first.removeprefix(_UTF_8_BOM)
-        yield from rest
+        yield from cut_lines
 
 
 def _lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
@@ -138,14 +140,16 @@ def _lines(buffers: Iterable[bytes]) -> Iterator[bytes]:
 
 def _transcoded(buffers: Iterable[bytes], encoding: str) -> Iterator[bytes]:
     """Yield the buffers in UTF-8; an undecodable byte becomes a byte that UTF-8 does not use."""
-    decoder = codecs.getincrementaldecoder(encoding)(_MARK_DAMAGE)
+    decoder = codecs.getincrementaldecoder(encoding)(_DAMAGE_HANDLER)
     for buffer in _with_end(buffers):
         try:
             text = decoder.decode(buffer, final=not buffer)
-        except UnicodeError as error:  # from the codec itself, e.g. without a byte order mark
+        except (
+            UnicodeError
+        ) as error:  # without a call of the handler, e.g. if the byte order mark is missing
             hint = f"; name {encoding}-le or {encoding}-be" if encoding in _BOMS.values() else ""
             raise Broken(f"the file cannot be decoded as {encoding}: {error}{hint}") from None
-        yield text.encode("utf-8", _MARK_DAMAGE)
+        yield text.encode("utf-8", _DAMAGE_HANDLER)
 
 
 def _mark_damage(error: UnicodeError) -> tuple[str | bytes, int]:
@@ -156,8 +160,8 @@ def _mark_damage(error: UnicodeError) -> tuple[str | bytes, int]:
     return "\udcff", error.end
 
 
-_MARK_DAMAGE = "driftline-mark-damage"
-codecs.register_error(_MARK_DAMAGE, _mark_damage)
+_DAMAGE_HANDLER = "driftline-mark-damage"
+codecs.register_error(_DAMAGE_HANDLER, _mark_damage)
 
 
 def _object(line: bytes, encoding: str) -> Row:
@@ -328,7 +332,7 @@ def _find_bad_quote(row: str, delimiter: str) -> int:
 
 
 MAX_PAGE_BYTES = 2**26
-"""Maximum size of a revision of a page, or of a page without revisions; MediaWiki itself allows
+"""Maximum size of a revision in a dump, or of a page in the simple format; MediaWiki itself allows
 2 MiB."""
 
 _CANONICAL_INT = re.compile(r"0|-?[1-9][0-9]{0,17}")
@@ -365,12 +369,13 @@ def _wiki_page(page: Element) -> Iterator[Row]:
 
 def _simple_page(page: Element) -> Iterator[Row]:
     text = "".join(page.itertext())
-    name = page.get("id")
-    if name is None:
+    page_id = page.get("id")
+    if page_id is None:
         yield Malformed('a page without the attribute "id"', text.strip())
     else:
-        is_int = _CANONICAL_INT.fullmatch(name)
-        yield {"id": int(name) if is_int else name, "title": page.get("title", ""), "text": text}
+        is_int = _CANONICAL_INT.fullmatch(page_id)
+        number_or_text = int(page_id) if is_int else page_id
+        yield {"id": number_or_text, "title": page.get("title", ""), "text": text}
 
 
 def _children(buffers: Iterable[bytes]) -> Iterator[tuple[str, Element]]:

@@ -147,10 +147,10 @@ class ReceivedSource(RetainedSource):
         """Number of marks ever added."""
         self._is_idle = True
         """Whether the next record ends an idle period; initially true: the log may end in one."""
-        self._last_received_us = self._last_tick_us = (wall_clock_us or label_clock_us)()
+        self._last_received_us = self._last_tick_wall_us = (wall_clock_us or label_clock_us)()
         """When the last record arrived, and when the last mark with the time of day was added, in
         microseconds of the wall clock."""
-        self._last_tick_time = -1
+        self._last_tick_label_time = -1
         """Time of the last mark with the time of day that this process has added."""
         self._acknowledged = dict(self._accepted)
         """Producer -> number of its last record in the log."""
@@ -161,12 +161,13 @@ class ReceivedSource(RetainedSource):
         self._ending: list[tuple[str, int]] = []
         """The ends of producers for the next group."""
         self._reserved_until = max(1, log.reserved, log.trimmed, log.last_time + 1)
-        """The reserved time in the log: a restart assigns no time below it."""
+        """End of the times that the log has reserved: a restart assigns times from here on."""
         self._next = self._reserved_until
         """New records get times from this one on; INFINITY if the source is closed."""
         self.durable = self._reserved_until
+        """All records below this time are in the log, and no record below it will be added."""
         self.stored_below = self._reserved_until
-        """All acknowledged records have smaller times. After a write: the last stored time + 1."""
+        """The last stored time + 1; before the first write, the first time of this process."""
         self._incoming: list[LoggedRecord] = []
         """Records of the next group."""
         self._group: WriteGroup | None = None
@@ -174,7 +175,7 @@ class ReceivedSource(RetainedSource):
         self.trimmed = self._log_trimmed = log.trimmed
         """No recovery needs entries below `trimmed`; the log has been trimmed up to
         `_log_trimmed`."""
-        self._read_unstored: deque[_BufferedRecord] = deque()
+        self._read_but_unstored: deque[_BufferedRecord] = deque()
         """Records that were read but are not in the log yet."""
         self._unread: deque[_BufferedRecord] = deque()
         """Records in memory that were not read yet."""
@@ -248,14 +249,14 @@ class ReceivedSource(RetainedSource):
             return None
         due_times_us = []
         if event_time.tick is not None:
-            if self._last_tick_time >= self._read_position:
+            if self._last_tick_label_time >= self._read_position:
                 due_times_us.append(now + event_time.tick)
             else:
-                if now >= self._last_tick_us + event_time.tick:
-                    self._last_tick_us = now
+                if now >= self._last_tick_wall_us + event_time.tick:
+                    self._last_tick_wall_us = now
                     self._add_mark(time_mark(now))
-                    self._last_tick_time = self._next - 1
-                due_times_us.append(self._last_tick_us + event_time.tick)
+                    self._last_tick_label_time = self._next - 1
+                due_times_us.append(self._last_tick_wall_us + event_time.tick)
         if event_time.idle_after is not None and not self._is_idle:
             if now >= self._last_received_us + event_time.idle_after:
                 self._is_idle = True
@@ -281,7 +282,7 @@ class ReceivedSource(RetainedSource):
     @property
     def waiting_records(self) -> int:
         """Number of records in memory: not read yet, or not stored yet."""
-        return len(self._read_unstored) + len(self._unread)
+        return len(self._read_but_unstored) + len(self._unread)
 
     def last_accepted(self, producer: str) -> int:
         """Return the number of a producer's last received record."""
@@ -369,7 +370,7 @@ class ReceivedSource(RetainedSource):
         return self.entries(start)
 
     def entries(self, start: int) -> Iterator[tuple[int, object] | BadRecord | None]:
-        """Return an iterator over the records with time >= `start` as they were received.
+        """Return an iterator over the records with time >= `start`, in the form of the log.
 
         The iterator yields None while no further record has arrived. This call raises StateMismatch
         if some of these records were removed.
@@ -382,8 +383,8 @@ class ReceivedSource(RetainedSource):
             )
         self._read_generation += 1
         self._read_position = start
-        buffered = [*self._read_unstored, *self._unread]
-        self._read_unstored = deque(record for record in buffered if record[0] < start)
+        buffered = [*self._read_but_unstored, *self._unread]
+        self._read_but_unstored = deque(record for record in buffered if record[0] < start)
         self._unread = deque(record for record in buffered if record[0] >= start)
         self._evict()
         return self._iterate(self._read_generation)
@@ -399,7 +400,7 @@ class ReceivedSource(RetainedSource):
         self.stopped = True
         if not self.closed:
             return self._next
-        buffered = self._unread or self._read_unstored
+        buffered = self._unread or self._read_but_unstored
         return (buffered[-1][0] if buffered else self._evicted_until) + 1
 
     def trim(self, time: int) -> None:
@@ -407,19 +408,19 @@ class ReceivedSource(RetainedSource):
 
     def validate(self) -> None:
         """Assert the invariants."""
-        buffered = [record[0] for record in (*self._read_unstored, *self._unread)]
+        buffered = [record[0] for record in (*self._read_but_unstored, *self._unread)]
         unstored = self._first_unstored_time()
         assert all(a < b for a, b in pairwise([self._evicted_until, *buffered, self._next])), (
-            "times grow"
+            "times do not grow"
         )
-        assert all(time >= unstored for time, _, _ in self._read_unstored), (
-            "a record that was read and stored is not in memory"
+        assert all(time >= unstored for time, _, _ in self._read_but_unstored), (
+            "a stored record that was read is still in memory"
         )
         assert all(time >= self._read_position for time, _, _ in self._unread)
-        assert self.durable <= min(unstored, self._reserved_until), "durable records are stored"
+        assert self.durable <= min(unstored, self._reserved_until), "a durable record is not stored"
         assert all(a <= self._accepted[p] for p, a in self._acknowledged.items())
         assert self.waiting_bytes == sum(
-            size for _, _, size in (*self._read_unstored, *self._unread)
+            size for _, _, size in (*self._read_but_unstored, *self._unread)
         )
         assert set(buffered) >= {entry.time for entry in self._incoming}
         assert all(entry.time >= self.stored_below for entry in self._incoming)
@@ -450,7 +451,7 @@ class ReceivedSource(RetainedSource):
                 yield from self._read_from_log(generation)
             elif self._unread:
                 record = self._unread.popleft()
-                self._read_unstored.append(record)
+                self._read_but_unstored.append(record)
                 self._read_position = record[0] + 1
                 self._evict()
                 buffered = record[1]
@@ -474,8 +475,8 @@ class ReceivedSource(RetainedSource):
     def _evict(self) -> None:
         """Drop records from memory that are both read and stored."""
         unstored = self._first_unstored_time()
-        while self._read_unstored and self._read_unstored[0][0] < unstored:
-            self._evicted_until, _, size = self._read_unstored.popleft()
+        while self._read_but_unstored and self._read_but_unstored[0][0] < unstored:
+            self._evicted_until, _, size = self._read_but_unstored.popleft()
             self.waiting_bytes -= size
 
     def _advance_durable(self) -> None:
@@ -533,11 +534,11 @@ class PipedSource(ReceivedSource):
         super().__init__(
             log, clock, PIPE, ahead_us, wall_clock_us=wall_clock_us, event_time=event_time
         )
-        last_number = self.last_accepted(PIPE)
-        self.logged_records = last_number >> CHECKSUM_BITS
+        last_sequence = self.last_accepted(PIPE)
+        self.logged_records = last_sequence >> CHECKSUM_BITS
         """Records that the log had before this start."""
         self.records = self.logged_records
-        self._logged_checksum = last_number % (1 << CHECKSUM_BITS)
+        self._logged_checksum = last_sequence % (1 << CHECKSUM_BITS)
         """Checksum of these records."""
         self._keep_bad = keep_bad
         self._count = self._checksum = 0
@@ -574,7 +575,7 @@ class PipedSource(ReceivedSource):
 
     def _wrong_stream_error(self, difference: str) -> StateMismatch:
         return StateMismatch(
-            f"this is not the standard input of which {self.logged_records} records are stored: "
+            f"the log has {self.logged_records} records of another stream on standard input: "
             f"{difference}. Give the same stream again, from its beginning, or another --output"
         )
 

@@ -47,7 +47,8 @@ from driftline.engine.wire.bundles import Item
 from driftline.engine.wire.messages import Bundle
 
 FOREIGN = "*.jsonl"
-"""Glob pattern of the files that a directory without an identity must not contain."""
+"""Glob pattern of output files. A directory with such files and without an identity belongs to
+others, and is refused."""
 
 FORMAT_NAME = "JSON lines"
 """The format of the outputs, as their identity names it."""
@@ -105,8 +106,8 @@ class JsonLinesConsumer:
         to the directory. Thread-safe to read."""
         self.failures = 0
         """Dead letters of this barrier delivered so far, in the same runs. Thread-safe to read."""
-        self._is_truncated = False
-        """Whether `discard` has truncated the files to the committed lengths."""
+        self._has_discarded = False
+        """Whether this process has removed the uncommitted data of an earlier one."""
         try:
             with translate_os_errors("output", directory):
                 self._load_record()
@@ -194,7 +195,7 @@ class JsonLinesConsumer:
             for sink in self.paths:
                 if sink != FAILURES:  # its file is created with the first dead letter
                     self._file(sink)
-            if self._is_truncated:  # a delivery failed
+            if self._has_discarded:  # a later delivery has failed: remove its data, too
                 self._truncate(record)
             self._record = record
             self.outputs, self.failures = record.outputs, record.failures
@@ -203,14 +204,14 @@ class JsonLinesConsumer:
     def discard(self) -> None:
         """Remove the uncommitted data of an earlier process.
 
-        Only `deliver` calls this method: before the first delivery, the last bundle may still show
-        that the run must be rejected, and a rejected run must not change the outputs.
+        Only `deliver` calls this method. Until the first delivery the barrier may still reject the
+        run, after a look at the last stored bundle; and a rejected run must not change the outputs.
         """
         with translate_os_errors("output", self.directory):
             record = self._load_record()
-            if not self._is_truncated:
+            if not self._has_discarded:
                 self._truncate(record)
-                self._is_truncated = True
+                self._has_discarded = True
 
     def _truncate(self, record: CommitRecord) -> None:
         lengths = {name: length for name, length, _ in record.files}

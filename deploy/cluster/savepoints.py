@@ -14,7 +14,7 @@ from math import inf
 from pathlib import Path
 from time import monotonic
 
-from driftline.connectors.inputs import names_address
+from driftline.connectors.inputs import is_named_address
 from driftline.coordinator.registry import ClusterState, SnapshotRecord
 from driftline.deploy.cluster.records import Submission
 from driftline.deploy.cluster.status import key_mismatch
@@ -203,4 +203,4 @@ def _write(output: Path, flow: Flow, segments: Mapping[str, list[bytes]]) -> Non
 
 def _live_source_names(submission: Submission) -> set[str]:
     """Return the names of the sources of live records."""
-    return {text.partition("=")[0] for text in submission.reading.inputs if names_address(text)}
+    return {text.partition("=")[0] for text in submission.reading.inputs if is_named_address(text)}

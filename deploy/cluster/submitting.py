@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from driftline.connectors.files.files import GENERATED
-from driftline.connectors.inputs import PRODUCERS, inputs_by_source
+from driftline.connectors.inputs import PRODUCER_PREFIXES, inputs_by_source
 from driftline.connectors.outputs import resolve_output
 from driftline.connectors.registry import scheme_of
 from driftline.coordinator.identity import Identity
@@ -160,7 +160,7 @@ def submit(tree: ZooKeeperTree, flow: Flow, request: SubmitRequest) -> Submissio
         )
     service = request.service
     for text in (text for texts in inputs for text in texts):
-        if text.startswith(PRODUCERS):
+        if text.startswith(PRODUCER_PREFIXES):
             check_syntax(text)
     is_sink = (
         not request.resolved_output

@@ -11,7 +11,7 @@ import socket
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from driftline.connectors.outputs import RECORDS, resolve_output
+from driftline.connectors.outputs import COMMIT_RECORDS, resolve_output
 from driftline.connectors.registry import scheme_of
 from driftline.coordinator.registry import ClusterState
 from driftline.deploy.cluster.records import AgentRecord, Submission
@@ -128,7 +128,7 @@ def _inspect_directories(
     for agent, roles in here.items():
         folder = Path(alive[agent].state) / FLOWS / submission.name
         wait_for_others(folder)
-        records = folder / RECORDS if output is None and not submission.consumer else None
+        records = folder / COMMIT_RECORDS if output is None and not submission.consumer else None
         stored = {report.role: report for report in inspect_directories(folder, records)}
         for role in roles:
             kind, _, number = role.partition("-")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from driftline.connectors.inputs import names_address
+from driftline.connectors.inputs import is_named_address
 from driftline.deploy.cluster.savepoints import save
 from driftline.deploy.cluster.submissions import submission_of
 from driftline.deploy.cluster.wheels import importable_submission
@@ -75,7 +75,7 @@ def savepoint(
                 loaded = load_flow(submission.flow)
             saved = save(tree, flow, loaded, output, sockets, network)
         _print_savepoint(saved, output, json_file)
-        if any(map(names_address, submission.reading.inputs)):
+        if any(map(is_named_address, submission.reading.inputs)):
             click.echo(
                 f"Records that producers send after the savepoint are only in flow {flow}. To "
                 "replace it by another flow: stop the producers, make a savepoint once all "

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from driftline.connectors.outputs import RECORDS
+from driftline.connectors.outputs import COMMIT_RECORDS
 from driftline.connectors.sinks.directory import why_not_writable
 from driftline.connectors.sinks.jsonl import FOREIGN
 from driftline.coordinator.registry import FRESH_START_ADVICE, ClusterState, FileRegistry
@@ -98,8 +98,8 @@ def verify_run(directory: Path, state: Path | None, inspect_service: InspectServ
     except StateMismatch as error:
         run = None
         all_problems.append(Problem(str(error)))
-    if output is None and run is not None and Path(run.output).name == RECORDS:
-        output = state / RECORDS  # outputs go to a sink; the run's own records are here
+    if output is None and run is not None and Path(run.output).name == COMMIT_RECORDS:
+        output = state / COMMIT_RECORDS  # outputs go to a sink; the run's own records are here
     checked = inspect_directories(state, output)
     service = inspect_service(state, run) if output is None else None
     if not checked and not registry.exists() and service is None:

@@ -190,7 +190,7 @@ class TwoPhasePipeline(EpochPipeline):
     aligned: ClassVar[bool] = True
 
     def begin_blocks(self, port: int, blocks: list[Block]) -> None:
-        self.outputs.chain = port
+        self.outputs.current_port = port
 
     def meta(self, time: int) -> bytes:
         self.required_t_last = self.outputs.target_t_last

@@ -1,11 +1,11 @@
 """The master: tracks the progress of a run and contains its coordinator.
 
-The coordinator decides on snapshots and recovery. Takes, under a policy with label order,
-`NodeProgress` (nodes), otherwise `Acknowledge` (nodes) and `Promise` (fronts); `Alive` (nodes,
-fronts); `AskReport` and `Rescale` (status pollers, agents); and the messages of the coordinator.
-Sends `Progress` (nodes, fronts), `AskPromise` (fronts), `StatusReport` (status pollers, agents),
-and the messages of the coordinator. `Progress` is sent at most once a millisecond: no output waits
-for it.
+The coordinator decides on snapshots and recovery. The master receives (senders in parentheses):
+under a policy with label order `NodeProgress` (nodes), otherwise `Acknowledge` (nodes) and
+`Promise` (fronts); `Alive` (nodes, fronts); `AskReport` and `Rescale` (status pollers, agents); and
+the messages of the coordinator. It sends (receivers in parentheses): `Progress` (nodes, fronts), at
+most once a millisecond, as no output waits for it; `AskPromise` (fronts); `StatusReport` (status
+pollers, agents); and the messages of the coordinator.
 
 A master that receives a message with a later epoch than its own stops deciding and exits.
 """
@@ -56,8 +56,8 @@ STALLED_AFTER_S = 10.0
 """If no member works, the oldest work counts as lost after this many seconds."""
 
 HEARTBEAT_FRESH_S = 0.6
-"""If the last message of a member is older than this many seconds, the master assumes that the
-member works. Members send every 0.2 s."""
+"""Members send every 0.2 s. If the last message of a member is older than this many seconds, the
+master assumes that the member is busy, so that its work does not count as lost."""
 
 PROGRESS_REPEAT_S = 1.0
 """Maximum interval between two `Progress` messages in seconds."""
@@ -130,7 +130,7 @@ class Master(Role):
         self._has_worked = False
         """Whether a member has worked since the last check."""
         self._repeated_at = 0.0
-        """When `Progress` was last due to be repeated, even if unchanged (seconds, monotonic)."""
+        """When the master last repeated `Progress`, even if unchanged (seconds, monotonic)."""
         self._stalls = StallLogger()
         self._obstacle_by_member: dict[str, str] = {}
         """Member -> the obstacle in its last `Hello`."""
@@ -145,13 +145,14 @@ class Master(Role):
 
     @property
     def broken(self) -> bool:
-        """Whether a new master must replace this process."""
+        """Whether this process must exit, because another master has taken over."""
         return self.coordinator.phase is Phase.SUPERSEDED
 
     def admits(self, header: MessageHeader) -> bool:
+        # The sequence number of a control message is the epoch of the sender's master.
         if not self.coordinator.is_member(header.sender) or header.sequence <= self.epoch:
             return True
-        self.coordinator.superseded()
+        self.coordinator.on_superseded()
         return False
 
     @property
@@ -217,7 +218,7 @@ class Master(Role):
             return
         if self._is_nonmember_node(sender) and not isinstance(message, Hello | Joined):
             if isinstance(message, Alive):
-                coordinator.alive(sender, message)
+                coordinator.on_alive(sender, message)
             return
         self._check_sender(sender, message)
         if isinstance(message, NodeProgress):
@@ -236,7 +237,7 @@ class Master(Role):
                 tracker.promise(message.front, message.since, message.until, message.durable)
             return
         if isinstance(message, Alive):
-            coordinator.alive(sender, message)
+            coordinator.on_alive(sender, message)
             self._has_worked |= bool(message.busy) or self._steps.get(sender) != message.steps
             self._steps[sender] = message.steps
             return
@@ -244,24 +245,24 @@ class Master(Role):
         if isinstance(message, Hello):
             self.addresses[sender] = message.address
             self._obstacle_by_member[sender] = message.obstacle
-            coordinator.hello(sender, message)
+            coordinator.on_hello(sender, message)
         elif isinstance(message, FollowsMaster):
             coordinator.on_follows_master(sender, message)
         elif isinstance(message, Goodbye):
             self._obstacle_by_member.pop(sender, None)
-            coordinator.goodbye(sender, message)
+            coordinator.on_goodbye(sender, message)
         elif isinstance(message, EndOfInput):
             if not coordinator.is_draining:
                 self._stalls.on_end_requested(self.now)
             coordinator.on_end_of_input(sender, message)
         elif isinstance(message, Prepared):
-            coordinator.prepared(sender, message)
+            coordinator.on_prepared(sender, message)
         elif isinstance(message, PrepareFailed):
-            coordinator.prepare_failed(sender, message)
+            coordinator.on_prepare_failed(sender, message)
         elif isinstance(message, AskSnapshot):
             coordinator.snapshots.request_early()
         elif isinstance(message, Unloadable):
-            coordinator.unloadable(sender, message)
+            coordinator.on_unloadable(sender, message)
         elif isinstance(message, Joined):
             coordinator.rescaling.joined(sender, message, coordinator.state)
         elif isinstance(message, Paused):
@@ -269,7 +270,7 @@ class Master(Role):
         elif isinstance(message, MessageLost):
             coordinator.on_message_lost(message)
         elif isinstance(message, Failed):
-            coordinator.failed(message)
+            coordinator.on_failed(message)
         else:
             raise MalformedMessage(f"{type(message).__name__} is not for a master")
         self._flush_coordinator()
@@ -300,7 +301,7 @@ class Master(Role):
         if isinstance(job, WriteState):
             self.update_obstacle(job, result)
             self.coordinator.set_time(self.now)
-            self.coordinator.done(job, result)
+            self.coordinator.on_job_done(job, result)
             self._flush_coordinator()
 
     def tick(self, now: float) -> float:
@@ -356,7 +357,7 @@ class Master(Role):
             self.send(name, Progress(processed, delivered))
 
     def _recover_lost_work(self, now: float, tracker: Tracker | ReportedProgress) -> None:
-        """Recover if work was lost without a gap in the numbers of a channel.
+        """Recover lost work that no gap in message numbers has revealed.
 
         Work counts as lost if the oldest work is unchanged for `stalled_after_s` and no member
         works. Also make the next turn repeat `Progress`, if that is due.
@@ -375,7 +376,7 @@ class Master(Role):
             self.coordinator.on_message_lost(MessageLost(self.incarnation, reason))
             return
         if now - self._repeated_at >= PROGRESS_REPEAT_S:
-            # If an earlier `Progress` was lost, members see a gap.
+            # If an earlier `Progress` was lost, members notice it by the gap in message numbers.
             self._repeated_at = now
             self._progress = (-1, -1)
 
@@ -397,8 +398,8 @@ class Master(Role):
         coordinator.jobs = []
         if coordinator.state.epoch > self.epoch:
             self.follow_master(coordinator.state.epoch)
-        # Do not enter the incarnation before this master leads: until then, members send for the
-        # previous master.
+        # Do not enter the incarnation before this master leads: until then, members send messages
+        # to the previous master.
         if coordinator.leads and coordinator.state.incarnation > self.incarnation:
             self.enter_incarnation(coordinator.state.incarnation)
             self.tracker = None

@@ -83,15 +83,15 @@ class IndexProducer:
         return self._send(Write(self.collection, id, dict(document), _expected(if_label), key))
 
     def delete(self, id: str, *, if_label: str | None = None, key: str = "") -> int:
-        """Delete a document, like `put`."""
+        """Delete a document. Blocking, result and errors are those of `put`."""
         return self._send(Write(self.collection, id, None, _expected(if_label), key))
 
     def put_watch(self, id: str, q: str) -> int:
-        """Store a query, like `put`. An invalid query matches nothing."""
+        """Store a query, as `put` stores a document. An invalid query matches nothing."""
         return self._send(WatchWrite(self.collection, id, q))
 
     def remove_watch(self, id: str) -> int:
-        """Remove a stored query, like `put`."""
+        """Remove a stored query. Blocking, result and errors are those of `put`."""
         return self._send(WatchWrite(self.collection, id, None))
 
     def flush(self, timeout_s: float | None = None) -> None:

@@ -55,7 +55,7 @@ def test_later_outputs_do_not_hold_back_the_delivered_frontier() -> None:
 def fill(barrier: EpochBarrier, epoch: int, *outputs: tuple[int, object]) -> object:
     """Add outputs (chain, payload) of an epoch. Return its pre-commit, as decoded."""
     for number, (chain, value) in enumerate(outputs):
-        barrier.chain = chain
+        barrier.current_port = chain
         barrier.add_outputs(0, [(epoch, 0, number)], [value], None)
     for chain in range(2):
         barrier.seal(chain, epoch)
@@ -84,10 +84,10 @@ def test_chain_that_is_ahead_makes_outputs_of_the_next_epoch() -> None:
     barrier = epochs()
     connected(barrier)
     for chain, value in ((0, "old"), (1, "old too")):
-        barrier.chain = chain
+        barrier.current_port = chain
         barrier.add_outputs(0, [(chain, 0)], [value], None)
     barrier.seal(0, 1)
-    barrier.chain = 0
+    barrier.current_port = 0
     barrier.add_outputs(0, [(7, 0)], ["new"], None)
     barrier.seal(1, 1)
     barrier.pre_commit(1)
@@ -179,7 +179,7 @@ def test_bounded_run_is_delivered_after_its_last_epoch() -> None:
 def test_outputs_of_the_next_epoch_do_not_hold_back_delivered() -> None:
     barrier = epochs()
     connected(barrier)
-    barrier.chain = 0
+    barrier.current_port = 0
     for epoch in range(1, 4):
         barrier.add_outputs(0, [(epoch * 10, 0)], ["x"], None)
         barrier.record_processed(epoch * 10 + 1)

@@ -34,7 +34,7 @@ class ScriptedCluster:
     def hello(self, *names: str, ready: bool = False, incarnation: int | None = None) -> None:
         for name in names:
             known = self.coordinator.state.incarnation if incarnation is None else incarnation
-            self.coordinator.hello(
+            self.coordinator.on_hello(
                 name, Hello(f"at {name}", self.processes[name], known, int(ready))
             )
 
@@ -50,7 +50,7 @@ class ScriptedCluster:
                 found.append(job.state)
             else:
                 result = StateMismatch("another master has taken over")
-            self.coordinator.done(job, result)
+            self.coordinator.on_job_done(job, result)
         return found
 
     def write_fails(self, *, done: bool = False) -> None:
@@ -59,7 +59,7 @@ class ScriptedCluster:
         assert isinstance(job, WriteState)
         if done:
             self.written = job.state
-        self.coordinator.done(job, Unavailable("disk full"))
+        self.coordinator.on_job_done(job, Unavailable("disk full"))
 
     def sent(self) -> list[tuple[str, Message]]:
         """Return the messages sent since the last call."""
@@ -95,7 +95,7 @@ class ScriptedCluster:
     def prepared(self, number: int) -> None:
         """Report that all nodes have stored their parts of a snapshot."""
         for node in self.nodes:
-            self.coordinator.prepared(node, Prepared(number, 0))
+            self.coordinator.on_prepared(node, Prepared(number, 0))
 
     def snapshot(self, number: int, time: int) -> None:
         """Take a snapshot, from the request to the commit."""

@@ -19,7 +19,7 @@ OUTCOME = RunOutcome("", "FunctionFailed", "operator 'x' failed")
 def failed(cluster: ScriptedCluster) -> ScriptedCluster:
     """Let the flow of a running cluster fail."""
     incarnation = cluster.coordinator.state.incarnation
-    cluster.coordinator.failed(Failed(incarnation, "FunctionFailed", "operator 'x' failed"))
+    cluster.coordinator.on_failed(Failed(incarnation, "FunctionFailed", "operator 'x' failed"))
     return cluster
 
 
@@ -39,7 +39,7 @@ def successor(cluster: ScriptedCluster, run: str = "") -> ScriptedCluster:
 
 def goodbye(cluster: ScriptedCluster, *names: str) -> None:
     for name in names:
-        cluster.coordinator.goodbye(name, Goodbye(cluster.processes[name]))
+        cluster.coordinator.on_goodbye(name, Goodbye(cluster.processes[name]))
 
 
 def stop_to_all_members(cluster: ScriptedCluster) -> list[tuple[str, Message]]:
@@ -79,7 +79,7 @@ def test_goodbye_counts_for_one_process_only() -> None:
     earlier = Goodbye(cluster.processes["node-0"])
     goodbye(cluster, *cluster.fronts, "node-0")
     restart(cluster, "node-0")
-    cluster.coordinator.goodbye("node-0", earlier)  # a late message of the old process
+    cluster.coordinator.on_goodbye("node-0", earlier)  # a late message of the old process
     goodbye(cluster, "node-1")
     assert cluster.phase() is Phase.STOPPED
     goodbye(cluster, "node-0")
@@ -113,7 +113,7 @@ def test_last_snapshot_of_a_completed_run_contains_everything() -> None:
     assert cluster.sent() == [(node, Prepare(1, 51)) for node in cluster.nodes]
     for node in cluster.nodes:
         assert cluster.phase() is Phase.RUNNING
-        cluster.coordinator.prepared(node, Prepared(1, 0))
+        cluster.coordinator.on_prepared(node, Prepared(1, 0))
     cluster.write()
     at_end(cluster)
     [state] = cluster.write()

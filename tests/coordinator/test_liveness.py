@@ -17,7 +17,7 @@ def test_member_that_sends_alive_is_not_missing_without_hello() -> None:
     until = cluster.now + 4 * MISSING_AFTER_S
     while cluster.now < until:
         cluster.pass_time(0.5, silent=("node-0",))
-        cluster.coordinator.alive("node-0", Alive(cluster.processes["node-0"], 7, 1))
+        cluster.coordinator.on_alive("node-0", Alive(cluster.processes["node-0"], 7, 1))
     assert (cluster.phase(), cluster.coordinator.recoveries) == (Phase.RUNNING, 0)
 
 
@@ -114,7 +114,7 @@ def test_busy_silent_or_restarted_member_is_not_unreachable() -> None:
     cluster = ScriptedCluster().run()
     probe(cluster, "node-0", "front-0")
     for _ in range(20):
-        cluster.coordinator.alive("node-1", Alive(cluster.processes["node-1"], 1, 1))
+        cluster.coordinator.on_alive("node-1", Alive(cluster.processes["node-1"], 1, 1))
         cluster.pass_time(1.0, silent=("node-1",))
     assert cluster.coordinator.unreachable_s == {}
     cluster.pass_time(1.0)
@@ -132,5 +132,5 @@ def test_stepped_down_master_makes_no_decisions() -> None:
     cluster.sent()
     cluster.pass_time(10.0)
     restart(cluster, "node-0")
-    cluster.coordinator.failed(Failed(cluster.coordinator.state.incarnation, "Error", "why"))
+    cluster.coordinator.on_failed(Failed(cluster.coordinator.state.incarnation, "Error", "why"))
     assert (cluster.phase(), cluster.write(), cluster.sent()) == (Phase.SUPERSEDED, [], [])

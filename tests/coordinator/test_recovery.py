@@ -95,7 +95,7 @@ def test_failed_write_is_retried_and_blocks_further_decisions(done: bool) -> Non
 
 def unloadable(cluster: ScriptedCluster, number: int) -> None:
     incarnation = cluster.coordinator.state.incarnation
-    cluster.coordinator.unloadable("node-1", Unloadable(incarnation, number, "damaged"))
+    cluster.coordinator.on_unloadable("node-1", Unloadable(incarnation, number, "damaged"))
 
 
 def test_unloadable_snapshot_falls_back_to_the_previous_one() -> None:

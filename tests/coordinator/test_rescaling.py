@@ -35,7 +35,7 @@ class RescalingCluster(ScriptedCluster):
 
     def joiners_say_hello(self) -> None:
         for name in NEXT:
-            self.coordinator.hello(name, Hello(f"at {name}", f"{name}#1", 0, 0))
+            self.coordinator.on_hello(name, Hello(f"at {name}", f"{name}#1", 0, 0))
 
     def joined(self, number: int, *names: str, taken: int = 4, earlier: int = 0) -> None:
         """Report that nodes have copied a snapshot; `earlier`: to a master this many epochs ago."""

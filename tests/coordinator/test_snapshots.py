@@ -45,10 +45,10 @@ def test_snapshot_with_a_failed_part_is_abandoned_after_all_answers() -> None:
     cluster = ScriptedCluster().run()
     cluster.consider_snapshot(50)
     cluster.sent()
-    cluster.coordinator.prepare_failed("node-0", PrepareFailed(1, "disk full"))
+    cluster.coordinator.on_prepare_failed("node-0", PrepareFailed(1, "disk full"))
     cluster.consider_snapshot(60)
     assert cluster.sent() == []
-    cluster.coordinator.prepared("node-1", Prepared(1, 0))
+    cluster.coordinator.on_prepared("node-1", Prepared(1, 0))
     assert cluster.write() == []
     cluster.pass_time(EARLY_INTERVAL_S)
     cluster.coordinator.consider_snapshot(60)
@@ -63,9 +63,9 @@ def test_answers_about_another_snapshot_do_not_count() -> None:
     cluster.snapshot(1, 50)
     cluster.consider_snapshot(60)
     for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(1, 0))
-        cluster.coordinator.prepare_failed(node, PrepareFailed(1, "late"))
+        cluster.coordinator.on_prepared(node, Prepared(1, 0))
+        cluster.coordinator.on_prepare_failed(node, PrepareFailed(1, "late"))
     assert cluster.write() == []
     for node in cluster.nodes:
-        cluster.coordinator.prepared(node, Prepared(2, 0))
+        cluster.coordinator.on_prepared(node, Prepared(2, 0))
     assert [record.number for record in cluster.write()[0].snapshots] == [2, 1]

@@ -18,7 +18,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from driftline.connectors.logs.inputlog import check_log, is_log
-from driftline.connectors.outputs import RECORDS
+from driftline.connectors.outputs import COMMIT_RECORDS
 from driftline.connectors.sinks.commit_record import CommitRecord
 from driftline.connectors.sinks.directory import (
     IDENTITY,
@@ -41,12 +41,14 @@ from driftline.engine.storage.ownership import read_owner
 from driftline.engine.texts import escape_file_name
 
 _NOT_REMOVED = (
-    rf".+\.lock|sockets|\..+\.[0-9]+|{RECORDS}|{SPARK_RECORD}|(input-[0-9]+-)?spark-.+\.jsonl"
+    rf".+\.lock|sockets|\..+\.[0-9]+|{COMMIT_RECORDS}|{SPARK_RECORD}"
+    r"|(input-[0-9]+-)?spark-.+\.jsonl"
 )
 """Names of files and folders that are not removed.
 
 These are locks, the file with the path of the socket folder, drafts (see `leftovers`), the outputs
-of Spark before the run, and the folder `RECORDS`: its contents are removed, but not the folder.
+of Spark before the run, and the folder `COMMIT_RECORDS`: its contents are removed, but not the
+folder.
 """
 _STATE_FILES = r"registry|at-node-[0-9]+|input-[0-9]+\.used"
 """Names of files in a state directory."""
@@ -90,7 +92,7 @@ def _check_and_remove(flow: Flow, state: Path, output: Path) -> None:
     state_paths = _contents(state, _STATE_FILES, _STATE_FOLDERS)
     for folder in filter(Path.is_dir, state_paths):
         _contents(folder, _STATE_FOLDER_FILES)
-    if metadata.is_dir() and output != state / RECORDS:
+    if metadata.is_dir() and output != state / COMMIT_RECORDS:
         _check_format(output)
     output_paths = _outputs(flow, run, output) if metadata.is_dir() else []
     _check_same_run(run, state, output, is_state_empty=not state_paths)

@@ -164,7 +164,7 @@ def test_trimming_keeps_unstored_records_and_hides_trimmed_ones(front: Receiving
         front.restarted(MicrosecondClock()).source.read(1)
 
 
-PRODUCERS = ("p", "q")
+PRODUCER_PREFIXES = ("p", "q")
 
 
 class CrashingSourceMachine(RuleBasedStateMachine):
@@ -176,7 +176,7 @@ class CrashingSourceMachine(RuleBasedStateMachine):
         self.clock = MicrosecondClock()
         self.front = ReceivingFront(self.stack.enter_context(memory_disk()) / "log", self.clock)
         self.group: WriteGroup | None = None
-        self.acknowledged = dict.fromkeys(PRODUCERS, 0)
+        self.acknowledged = dict.fromkeys(PRODUCER_PREFIXES, 0)
         self.times: dict[tuple[str, int], int] = {}
         """The times of durable records; they never change."""
         self.ended: set[str] = set()
@@ -194,7 +194,7 @@ class CrashingSourceMachine(RuleBasedStateMachine):
     def first_group(self) -> None:
         self.front.commit()
 
-    @rule(producer=st.sampled_from(PRODUCERS), ahead=st.integers(-3, 2))
+    @rule(producer=st.sampled_from(PRODUCER_PREFIXES), ahead=st.integers(-3, 2))
     def receive(self, producer: str, ahead: int) -> None:
         source = self.front.source
         accepted = source.last_accepted(producer)
@@ -271,18 +271,18 @@ class CrashingSourceMachine(RuleBasedStateMachine):
         self.front.source.close()
 
     @precondition(lambda self: len(self.times) > 4)
-    @rule(producer=st.sampled_from(PRODUCERS))
+    @rule(producer=st.sampled_from(PRODUCER_PREFIXES))
     def end_producer(self, producer: str) -> None:
         source = self.front.source
         if source.last_accepted(producer):
             source.end_producer(producer)
-            others = [name for name in PRODUCERS if source.last_accepted(name)]
+            others = [name for name in PRODUCER_PREFIXES if source.last_accepted(name)]
             assert source.closed or not all(map(source.has_ended, others))
 
     @invariant()
     def durable_end_is_permanent(self) -> None:
         source = self.front.source
-        self.ended |= {name for name in PRODUCERS if source.has_durably_ended(name)}
+        self.ended |= {name for name in PRODUCER_PREFIXES if source.has_durably_ended(name)}
         assert all(map(source.has_durably_ended, self.ended))
 
     @invariant()

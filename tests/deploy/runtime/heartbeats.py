@@ -19,7 +19,7 @@ from driftline.connectors.logs.inputlog import InputLog
 from driftline.connectors.logs.received import ReceivedSource
 from driftline.deploy.runtime.sockets.intake_socket import IntakeSocket
 
-PRODUCERS, PAUSES = 10, 8
+PRODUCER_PREFIXES, PAUSES = 10, 8
 HEARTBEAT_MS, PAUSE_S, BUSY_S = 100, 0.25, 0.1
 
 
@@ -42,7 +42,8 @@ def main(directory: Path) -> None:
         intake = IntakeSocket(ReceivedSource(log, lambda: 1), "tcp://127.0.0.1:*")
         over = threading.Event()
         threads = [
-            threading.Thread(target=producer, args=(intake.address, over)) for _ in range(PRODUCERS)
+            threading.Thread(target=producer, args=(intake.address, over))
+            for _ in range(PRODUCER_PREFIXES)
         ]
         for thread in threads:
             thread.start()
