@@ -597,7 +597,7 @@ class Coordinator:
         self._shutdown = ShutdownWait(self.nodes + self.fronts, self._missing_after)
         names, time = ", ".join(self.nodes), self.start_snapshot.time
         fields = event_fields("rescaled", nodes=len(self.nodes), time=time)
-        text = "rescaled: %s take over from %s on"
+        text = "rescaling: %s process the records from %s on"
         log.info(text, names, format_time(time), extra=fields)
 
     def _send_rescaling_messages(self) -> None:

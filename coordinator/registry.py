@@ -238,10 +238,9 @@ def check_identity(
         lines = "".join(f"\n  {text}" for text in differences or ["the flow is different"])
         raise StateMismatch(
             f"{where} holds the state of another run, or of this flow before a change:{lines}\n"
-            "To continue that run, remove these differences. A changed flow can start from the "
-            "state of that run: write it with `driftline savepoint`, and start the flow with "
-            "--from-snapshot. For another run "
-            f"{other_run_advice}, or {start_over_advice}"
+            "To continue that run, give its flow and options again. To start a changed flow from "
+            "its state, save this with `driftline savepoint`, and give the savepoint with "
+            f"--from-savepoint. For another run {other_run_advice}, or {start_over_advice}"
         )
     return state
 

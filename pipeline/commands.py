@@ -115,10 +115,10 @@ INPUTS = (
 @click.option("--until", type=click.IntRange(0), metavar="N",
               help="Process only records with a time below N. In a file, a record's time is its "
               "number.")  # fmt: skip
-@click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--from-savepoint", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Start at the time of a savepoint, with its state.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path), metavar="DIR",
-              help="Write the state at the end as a savepoint, for `run --from-snapshot`.",
+              help="Write the state at the end as a savepoint, for `run --from-savepoint`.",
               )  # fmt: skip
 @partitions_option
 @on_error_option()
@@ -141,7 +141,7 @@ def run(
     """Run FLOW over files as a Spark batch job.
 
     The outputs are those of `driftline run`. With --save, Spark processes the history, and
-    `driftline run --from-snapshot` resumes from it.
+    `driftline run --from-savepoint` resumes from it.
     """
     loaded_flow = load_flow(flow)
     sources = open_rereadable_inputs(loaded_flow, inputs, record_format, "Spark")
@@ -179,7 +179,7 @@ def run(
     "--output", "outputs", multiple=True, required=True, type=click.Path(path_type=Path),
     metavar="DIR", help="Delivered outputs to audit: JSON lines or LMDB. Any number of times.",
 )  # fmt: skip
-@click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--from-savepoint", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Audit from the time of a savepoint on, starting with its state.")  # fmt: skip
 @click.option("--to-snapshot", "end", type=click.Path(path_type=Path), metavar="DIR",
               help="Audit up to the time of a savepoint, and compare its state.")  # fmt: skip

@@ -26,6 +26,7 @@ FAULTS = (
     "crash",
     "cut connection",
     "damaged",
+    "done but reported as failed",
     "failed",
     "hang",
     "lost message",
@@ -35,11 +36,15 @@ FAULTS = (
     "power failure",
     "producer that breaks the protocol",
     "repeated message",
-    "reported failure of",
     "slow turn",
 )
 """Prefixes of the names of faults; other counted events are not faults. *Damaged* data have a
 flipped bit."""
+
+PASSING = (
+    "A seed passes if the outputs are those of a run without faults, or if injected damage stops "
+    "the run."
+)
 
 SHOWN_MAX = 10
 """Number of failures printed; the JSON file has all."""
@@ -98,7 +103,7 @@ def show(report: SeedReport, took_s: float) -> None:
     verdict = "failed" if report.failures else "passed"
     seeds = f"{failed}{counted(report.seeds, 'seed')} {verdict}"
     seconds = f"{report.virtual_s:,.0f} simulated seconds in {took_s:,.0f} seconds"
-    console.print(f"\n{seeds}: {seconds}", highlight=False)
+    console.print(f"\n{seeds}: {seconds}. {PASSING}", highlight=False)
 
 
 def as_json(report: SeedReport, took_s: float) -> dict[str, object]:

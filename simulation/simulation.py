@@ -346,7 +346,7 @@ class Simulation:
         if isinstance(role, Node):
             role.validate()
             self.waiting_bytes = max(self.waiting_bytes, role.barrier.waiting_bytes)
-            self.counted["input held back"] += role.backpressure.is_paused
+            self.counted["back-pressure on an input"] += role.backpressure.is_paused
         elif self.masters.is_broken(host, role):
             raise Crashed("broken")
 

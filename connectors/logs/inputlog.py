@@ -424,7 +424,7 @@ class LoggedSource:
                     self.name,
                     start,
                     f"records before {format_time(state.trimmed)} were removed, because snapshots "
-                    "contain them: begin with --from-snapshot and a savepoint of that time or "
+                    "contain them: begin with --from-savepoint and a savepoint of that time or "
                     "later, which `driftline savepoint` writes",
                 )
             for number in numbers:

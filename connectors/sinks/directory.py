@@ -198,11 +198,11 @@ def describe_savepoint(spark_record: CommitRecord) -> str:
     """Return a phrase for users: the savepoint from which a run continues Spark's outputs, and the
     option that names it."""
     if spark_record.savepoint:
-        return f"their savepoint: --from-snapshot {spark_record.savepoint}"
+        return f"their savepoint: --from-savepoint {spark_record.savepoint}"
     return (
         "a savepoint of the same time: write it with `driftline spark run --until "
         f"{spark_record.last.t_last + 1} --save DIR` and another --output, and name it with "
-        "--from-snapshot DIR"
+        "--from-savepoint DIR"
     )
 
 

@@ -294,7 +294,7 @@ def _paused_members(reports: Mapping[str, StatusReport]) -> Iterator[str]:
                 yield f"{name} takes no input: snapshots are slow, {size} wait for the next one"
         if figures.get("window_full"):
             in_flight = counted(figures.get("in_flight", 0), "record")
-            yield f"{name} has reached its limit of records in flight: {in_flight}"
+            yield f"{name} waits for the nodes: {in_flight} in flight, its maximum"
 
 
 def find_problems(

@@ -109,7 +109,7 @@ def cancel(cluster_address: ClusterAddress, name: str, json_file: Path | None) -
 def rescale(
     cluster_address: ClusterAddress, name: str, nodes: int, wait_s: float, json_file: Path | None
 ) -> None:
-    """Change the number of nodes of the running flow NAME to N.
+    """Change the number of nodes (worker processes) of the running flow NAME to N.
 
     New nodes start at agents with free slots. They copy the state while the flow runs, and then
     replace the old nodes. The outputs are the same, in the same order.
@@ -138,7 +138,7 @@ def rescale(
     write_json(json_file, {"name": name, "done": is_done, "nodes": agents, "error": None})
     if is_done:
         places = (f"node-{number} at {agent}" for number, agent in zip(layout, agents, strict=True))
-        click.echo(f"flow {name} has {counted(nodes, 'node')}: {', '.join(places)}")
+        click.echo(f"flow {name} now has {counted(nodes, 'node')}: {', '.join(places)}")
     else:
         click.echo(f"rescale of flow {name} to {counted(nodes, 'node')} is requested; `driftline "
                    f"status {name}` shows its progress")  # fmt: skip
@@ -165,7 +165,9 @@ def remove(cluster_address: ClusterAddress, name: str, json_file: Path | None) -
         f"flow {name} is removed; its files stay. Before you submit a new flow of this name:"
     )
     agent_names = ", ".join(agents) or "each agent"
-    click.echo(f"  remove the directory flows/{name} in the --state of {agent_names}")
+    click.echo(
+        f"  remove the directory flows/{name} in the state directory (--state) of {agent_names}"
+    )
     if submission is not None and submission.consumer:
         click.echo(f"  remove the --state of `driftline serve --name {name}`")
     else:

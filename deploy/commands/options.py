@@ -38,8 +38,8 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
     """
 
     @click.option("--nodes", type=click.IntRange(1, 64),
-                  help="Number of node processes.  [default: the current number of a flow that "
-                  "runs again, otherwise 1]")  # fmt: skip
+                  help="Number of node processes.  [default: 1; if a run resumes, its last "
+                  "number]")  # fmt: skip
     @click.option("--policy", "policy_name", default="exactly-once", show_default=True,
                   type=click.Choice(list(POLICIES)),
                   help="Delivery guarantee. exactly-once replays deterministically, so outputs do "
@@ -47,25 +47,25 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
                   "strong-productions exactly-once as in MillWheel.")  # fmt: skip
     @click.option("--ordering", default="speculative", show_default=True,
                   type=click.Choice(ORDERINGS),
-                  help="How exactly-once keeps elements in order: speculative applies them at once "
-                  "and corrects the result, before it leaves, if an earlier one arrives later; "
-                  "buffered waits.",
+                  help="How exactly-once keeps elements in order: speculative applies them as they "
+                  "arrive, and corrects results before their delivery if an element was out of "
+                  "order; buffered waits until the order is certain.",
                   )  # fmt: skip
     @click.option("--snapshot-interval-ms", default=1000, show_default=True,
                   type=click.IntRange(1, 3_600_000), help="Interval between snapshots.",
                   )  # fmt: skip
     @on_error_option()
     @reading_options()
-    @click.option("--from-snapshot", "start", type=click.Path(path_type=Path), metavar="DIR",
+    @click.option("--from-savepoint", "start", type=click.Path(path_type=Path), metavar="DIR",
                   help="Start with the state of a savepoint, at the first record that it does not "
                   "contain.")  # fmt: skip
     @click.option("--drop-state", "drop", multiple=True, metavar="NAME",
-                  help="With --from-snapshot: discard the state of operator NAME, which the flow "
-                  "may no longer have; OPERATOR.STATE: discard only one of its states. Any number "
-                  "of times.")  # fmt: skip
+                  help="With --from-savepoint: discard the state of operator NAME, even if it is "
+                  "no longer in the flow; OPERATOR.STATE: only one of its states. Any number of "
+                  "times.")  # fmt: skip
     @click.option("--rename-state", "rename", multiple=True, metavar="OLD=NEW",
                   callback=parse_renamings,
-                  help="With --from-snapshot: the operator or source OLD of the savepoint is NEW "
+                  help="With --from-savepoint: the operator or source OLD of the savepoint is NEW "
                   "in the flow. Any number of times.")  # fmt: skip
     @click.option("--accept-changed-code", is_flag=True,
                   help="Resume although the code of operators has changed. Existing state and "
@@ -77,7 +77,7 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
     @wraps(command)
     def with_flow(start: Path | None, **others: object) -> None:
         if start is None:
-            reason = "without --from-snapshot: they apply to the states of a savepoint"
+            reason = "without --from-savepoint: they apply to the states of a savepoint"
             refuse_options(["--drop-state", "--rename-state"], reason)
         command(start=start, **others)
 

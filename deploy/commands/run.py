@@ -78,12 +78,12 @@ REFERENCE_OPTIONS = (
               )  # fmt: skip
 @click.option("--missing-after", default=MISSING_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),
-              help="Seconds of silence after which a process counts as failed. After max(S, 10) "
-              "more seconds of silence, a node or master is killed and restarted.")  # fmt: skip
+              help="Seconds of silence after which a process is reported as missing. After max(S, "
+              "10) more seconds of silence, a node or master is killed and restarted.")  # fmt: skip
 @click.option("--stalled-after", default=STALLED_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(1),
-              help="Seconds without progress, while no node is busy, after which work counts as "
-              "lost and the run recovers.",
+              help="Seconds without progress, while no node is busy, after which the run recovers "
+              "from its last snapshot, as if a message was lost.",
               )  # fmt: skip
 @click.option("--slow-after", default=SLOW_AFTER_S, show_default=True, metavar="S",
               type=FiniteRange(0.1),
@@ -93,8 +93,8 @@ REFERENCE_OPTIONS = (
               "the run fails. Kills by --kill-every do not count.",
               )  # fmt: skip
 @metrics_option(
-    "Serve metrics for Prometheus, /healthz and /readyz: those of the command itself at PORT, "
-    "those of the master and the nodes at the ports after it."
+    "Serve metrics for Prometheus, /healthz and /readyz: the command at PORT, the master at "
+    "PORT+1, node 0 at PORT+2, node 1 at PORT+3, ..."
 )
 @click.option("--let-anyone-send", is_flag=True,
               help="Accept tcp:// records from other machines without keys: any client can send "
@@ -104,7 +104,8 @@ REFERENCE_OPTIONS = (
               "this host: only producers with a right to the source can send to a tcp:// input.",
               )  # fmt: skip
 @click.option("--reference", is_flag=True,
-              help="Use the reference interpreter: one process, no cluster.")  # fmt: skip
+              help="Use the reference interpreter instead: this process does everything, "
+              "one element after the other.")  # fmt: skip
 @logging_options
 @json_option_with(ended_by=None)
 def run(
@@ -145,14 +146,14 @@ def run(
     An INPUT is a file (JSON lines, CSV, text, Wikimedia XML; .gz, .bz2, .xz and .zst of these), a
     pattern such as 'logs/*.jsonl', or a directory with such files. Several files are read one after
     the other; those of a pattern or a directory in the order of their names. SOURCE=INPUT gives the
-    input to that source. Without names, a flow with one source reads all inputs; a flow with
-    several sources needs one input for each, in their order. If you change the inputs, it is
-    another run, which needs its own --output.
+    input to that source. Without SOURCE=, a flow with one source reads all inputs; a flow with
+    several sources needs one input for each, in the order in which it declares them. Other inputs
+    are another run, which needs its own --output; but a file may grow between two calls.
 
     The input tcp://127.0.0.1:5555 receives records from producers on this machine at this address;
     tcp://*:5555 receives them from other machines, and needs --keys, or --let-anyone-send.
 
-    The input - is standard input: JSON lines; -.txt reads lines of text instead. Records are stored
+    The input `-` is standard input, as JSON lines; `-.txt` reads lines of text. Records are stored
     in the state directory before they are used. After an interruption, give the same command the
     same stream again, from its beginning: stored records are compared and skipped, so none is lost
     and none counts twice.
@@ -238,7 +239,7 @@ def _report(
         places = [directory] * bool(report.bad_records)
         places += [output.dead_letter_location] * bool(report.dead_letters)
         log.warning(
-            "the dead letters (bad records and failed elements) are in %s",
+            "records that were set aside are in %s",
             " and ".join(dict.fromkeys(places)),
             extra=event_fields("dead-letters-written", directory=directory),
         )

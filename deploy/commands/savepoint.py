@@ -51,8 +51,8 @@ def savepoint(
 
     For a flow on a cluster (--zookeeper): FLOW is its name there. The flow keeps running.
 
-    With --from-snapshot, `driftline run` and `driftline submit` start from a savepoint, even if the
-    flow has changed.
+    With --from-savepoint, `driftline run` and `driftline submit` start from a savepoint, even if
+    the flow has changed.
     """
     if state is None and cluster_address is None:
         raise click.UsageError(

@@ -77,7 +77,7 @@ def submit_flow(
     nodes and fronts are assigned to agents with free slots, and do not move. After the flow has
     ended, the same command resumes it with its state.
 
-    The savepoint of --from-snapshot must be readable, at the same path, on every host that runs a
+    The savepoint of --from-savepoint must be readable, at the same path, on every host that runs a
     node. FLOW may have other operators than the flow that made the savepoint. Any number of flows
     may start from the same savepoint.
     """

@@ -42,8 +42,9 @@ _TEXTS = {
     EndStatus.COMPLETE: "complete: the end of the input is reached, and all outputs are delivered",
     EndStatus.DRAINED: "drained on request, before the end of the input; the outputs of all "
     "records that were read are delivered",
-    EndStatus.FAILED: "failed before the end of the input; outputs may be missing",
-    EndStatus.INTERRUPTED: "interrupted before the end of the input; outputs may be missing",
+    EndStatus.FAILED: "failed before the end of the input; some outputs are not delivered yet",
+    EndStatus.INTERRUPTED: "interrupted before the end of the input; some outputs are not "
+    "delivered yet",
     EndStatus.NOT_BEGUN: "not begun: no record was read",
     EndStatus.UNKNOWN: "how far the run has come is not known without its registry",
 }

@@ -166,7 +166,7 @@ class Candidate(Role):
             raise result
         elif isinstance(result, ClusterState) or result is None:
             fields = event_fields("leader", process=self._process)
-            log.info("this master leads now, as %s", self._process, extra=fields)
+            log.info("this master is the leader now (id %s)", self._process, extra=fields)
             self.master = self._make(result)
             self.master.addresses.update(self.addresses)
             self.addresses = self.master.addresses

@@ -108,7 +108,7 @@ class Savepoint(Struct, frozen=True):
             )
             raise StateMismatch(
                 f"savepoint {self.path} does not hold the state of flow {flow.name!r} as it is "
-                f"now:{lines}\n`driftline run --from-snapshot` can start from this savepoint with "
+                f"now:{lines}\n`driftline run --from-savepoint` can start from this savepoint with "
                 "other operators; a savepoint of that run then fits"
             )
 

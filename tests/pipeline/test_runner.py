@@ -177,7 +177,7 @@ def test_windows_continue_after_history_on_spark(spark: SparkSession, tmp_path: 
     path = tmp_path / "records.jsonl"
     path.write_text("".join(json.dumps(record) + "\n" for record in found))
     command = f"-m driftline run tests.pipeline.hourly --input {path} --output {tmp_path / 'nodes'}"
-    options = f"--from-snapshot {save} --nodes 2"
+    options = f"--from-savepoint {save} --nodes 2"
     subprocess.run([sys.executable, *f"{command} {options}".split()], check=True)
     on_two_nodes = [
         f"{file.name.rpartition('-')[0]} {line}"
@@ -193,7 +193,7 @@ def test_run_after_history_must_start_from_its_savepoint(
     flow, out = load_flow("driftline.simulation.scenarios.flows:two_stages"), tmp_path / "out"
     found = records(Random(3), 20, 0)
     run(flow, spark, [ListSource(found)], out, partitions=1, until=11, save=tmp_path / "at-11")
-    with pytest.raises(StateMismatch, match=r"before record 11.*--from-snapshot .*/at-11\."):
+    with pytest.raises(StateMismatch, match=r"before record 11.*--from-savepoint .*/at-11\."):
         driftline.run(flow, [found], out)
     verdict = verify_run(out, None, lambda state, run: None)
     assert verdict.ending.status is EndStatus.NOT_BEGUN

@@ -65,7 +65,7 @@ HAPPENS_AT_LEAST = {
     "stopped because of damage": 1,
     "slow turn of node": 15,
     "slow consumer": 25,
-    "input held back": 50,
+    "back-pressure on an input": 50,
     "power failure": 1,
     "failed file operation": 1,
     "cut connection": 5,
@@ -95,7 +95,7 @@ HAPPENS_AT_LEAST = {
     "crash front during the shutdown": 5,
     **{
         f"{how} {job}": 3
-        for how in ("failed", "reported failure of done")
+        for how in ("failed", "done but reported as failed")
         for job in ("LoadSnapshot", "StoreSnapshot", "MergeParts", "WriteGroup", "WriteState")
     },
     **{

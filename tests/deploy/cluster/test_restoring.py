@@ -89,7 +89,7 @@ def test_savepoint_of_a_running_flow_starts_another_flow(machine: Machine) -> No
     (folder / "flow.py").write_text(FLOW)
     for saved in ("saved", "again"):
         output = folder / f"from-{saved}"
-        machine.command("submit", "flow.py", "--from-snapshot", saved,
+        machine.command("submit", "flow.py", "--from-savepoint", saved,
                         "--input", live, "--output", output,
                         "--name", saved)  # fmt: skip
         listening = 2 if saved == "saved" else 3

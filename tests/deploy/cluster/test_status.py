@@ -80,7 +80,7 @@ def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
         made.step()
     flow = status_in(made)
     assert {node.state for node in flow.nodes} == {"waiting for the consumer"}
-    full = "front-0 has reached its limit of records in flight: 6 records"
+    full = "front-0 waits for the nodes: 6 records in flight, its maximum"
     assert flow.held_back == (full,)
     assert f"  {full}" in table_lines(flow)
     assert flow.snapshot_age_s is not None
@@ -137,7 +137,7 @@ def test_status_table_fits_in_100_columns(age_s: float | None) -> None:
     assert "recoveries 2" in lines[1]
     for text in (*flow.obstacles, flow.rescaling, flow.refused):
         assert f"  {text}" in lines
-    assert any(line.split()[-3:] == ["since", "start", "waiting"] for line in lines)
+    assert any(line.split()[-3:] == ["its", "start", "queued"] for line in lines)
     cells = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
     assert cells["node-0"][:5] == ["a-host-node", "0-63", "running", "77", "outputs"]
     records = str(flow.inputs[0].figures["records"])

@@ -20,7 +20,7 @@ FLOW = "driftline.simulation.scenarios.flows:concatenation"
         (["--nodes", "5", "--kill-every", "1"], ["--nodes", "--kill-every"]),
         (["--policy", "two-phase", "--max-in-flight", "100"], ["--policy", "--max-in-flight"]),
         (["--nodes", "1"], ["--nodes"]),  # on the command line, though with the default value
-        (["--fresh", "--from-snapshot", "x"], ["--fresh", "--from-snapshot"]),
+        (["--fresh", "--from-savepoint", "x"], ["--fresh", "--from-savepoint"]),
         (["--state", "x", "--let-anyone-send"], ["--state", "--let-anyone-send"]),
     ],
 )

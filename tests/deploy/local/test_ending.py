@@ -116,7 +116,9 @@ def test_verify_reports_the_error_that_ended_a_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     about = json.loads(report.read_text())["run"]
     assert about["status"] == "failed"
-    assert str(about["error"]).partition(": ")[2] in error_report["error"]
+    first_line, _, rest = str(about["error"]).partition(": ")[2].partition("\n")
+    assert error_report["error"].startswith(first_line)
+    assert rest in error_report["error"]
     assert re.match(r"FunctionFailed: .*divide.*ZeroDivisionError", str(about["error"]), re.DOTALL)
     assert str(about["error"]) in done.stdout
     assert "The same command resumes" in done.stdout

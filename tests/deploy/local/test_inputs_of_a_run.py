@@ -156,7 +156,7 @@ def test_kill_9_of_a_run_on_standard_input_keeps_exactly_once(
     piped_runs[-1].kill()
     changed = run_with_stdin(run, data.replace(b"c3", b"d3"))
     assert changed.returncode == 1
-    assert b"not the standard input of which" in changed.stderr
+    assert b"of another stream on standard input" in changed.stderr
     piped_runs.append(PipedRun(*run))
     piped_runs[-1].feed(data)
     status, log_text = piped_runs[-1].end()

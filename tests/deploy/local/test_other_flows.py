@@ -172,7 +172,7 @@ def test_operators_may_be_added_removed_and_changed_from_a_savepoint(tmp_path: P
     start = made.rename(tmp_path / "moved")
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in start.iterdir()}
     source = records(tmp_path / "in.jsonl", ALL)
-    command = new, source, tmp_path / "out", "--from-snapshot", start, "--nodes", "3"
+    command = new, source, tmp_path / "out", "--from-savepoint", start, "--nodes", "3"
     refused(
         run(*command),
         "operator 'sizes' is not in the flow, and its state would be lost: --drop-state sizes",
@@ -218,7 +218,9 @@ def test_file_of_a_new_source_is_rejected_after_a_savepoint(tmp_path: Path) -> N
     source = records(tmp_path / "in.jsonl", ALL)
     file, out = records(tmp_path / "more.jsonl", 200), tmp_path / "out"
     refused(
-        run(new, Path(f"lines={source}"), out, "--input", f"more={file}", "--from-snapshot", start),
+        run(
+            new, Path(f"lines={source}"), out, "--input", f"more={file}", "--from-savepoint", start
+        ),
         "the source is not in the savepoint",
         "would be left out",
         "--rename-state OLD=more",

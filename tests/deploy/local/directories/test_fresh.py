@@ -88,7 +88,7 @@ def test_fresh_keeps_spark_outputs_and_rejects_another_run(copy: KilledRunCopy) 
     (copy.output / "out-spark-00001.jsonl").write_text("of Spark\n")
     write_commit_record(copy.output, end=3, outputs=1, failures=0, savepoint=Path("sv"))
     before = copy.files()
-    with pytest.raises(StateMismatch, match=r"before record 3.*--from-snapshot .*sv"):
+    with pytest.raises(StateMismatch, match=r"before record 3.*--from-savepoint .*sv"):
         copy.remove_old_run("digest|exactly-once|1|in.jsonl")
     assert copy.files() == before
     for _ in range(2):
