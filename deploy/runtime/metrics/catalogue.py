@@ -101,7 +101,7 @@ FAMILIES = (
            "Elements that arrived after one of their key with a larger label."),
     Family("driftline_reapplied_elements_total", COUNTER, _NODE,
            "Elements that were undone and applied again because of an out-of-order element."),
-    Family("driftline_keys", GAUGE, _NODE, "Keys with state, over all keyed operators."),
+    Family("driftline_keys", GAUGE, _OPERATOR, "Keys with state of a keyed operator."),
     Family("driftline_frames_total", COUNTER, _NODE, "Frames that the node has made."),
     Family("driftline_consumer_waiting_bytes", GAUGE, _NODE,
            "Bytes of released outputs that the consumer has not stored."),

@@ -80,7 +80,6 @@ _NODE_FIGURES = (
     ("driftline_elements_total", "elements"),
     ("driftline_out_of_order_elements_total", "out_of_order"),
     ("driftline_reapplied_elements_total", "reapplied"),
-    ("driftline_keys", "keys"),
     ("driftline_frames_total", "frames"),
 )
 """(metric, its name in `Node.figures`)."""
@@ -103,6 +102,8 @@ def node_samples(node: Node) -> Iterator[Sample]:
             yield name, label, figures[figure]
     for name, gauge in _NODE_GAUGES:
         yield name, label, gauges[gauge]
+    for operator, table in node.pipeline.tables.items():
+        yield "driftline_keys", (node.name, operator), len(table)
     yield "driftline_node_running", label, node.running
     yield (
         "driftline_backpressure_seconds_total",
