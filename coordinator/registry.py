@@ -239,7 +239,7 @@ def check_identity(
         raise StateMismatch(
             f"{where} holds the state of another run, or of this flow before a change:{lines}\n"
             "To continue that run, give its flow and options again. To start a changed flow from "
-            "its state, save this with `driftline savepoint`, and give the savepoint with "
+            "its state, write a savepoint with `driftline savepoint`, and give it with "
             f"--from-savepoint. For another run {other_run_advice}, or {start_over_advice}"
         )
     return state

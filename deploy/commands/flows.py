@@ -10,6 +10,7 @@ from time import monotonic, sleep
 import click
 from msgspec.structs import replace
 
+from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.deploy.cluster.placement import rescale as rescale_flow
 from driftline.deploy.cluster.records import DesiredState, Submission
 from driftline.deploy.cluster.status import find_problems
@@ -28,6 +29,7 @@ from driftline.deploy.cluster.submissions import remove as remove_flow
 from driftline.deploy.cluster.zookeeper_tree import ZooKeeperTree
 from driftline.deploy.commands.cluster_options import ClusterAddress, in_cluster
 from driftline.engine.errors import StateMismatch, Unavailable
+from driftline.engine.keygroups import node_names
 from driftline.engine.texts import counted, print_note
 from driftline.engine.ui.options import FiniteRange, json_option
 from driftline.engine.ui.results import write_json
@@ -116,6 +118,7 @@ def rescale(
     """
     with cluster_address.open_tree() as tree:
         submission = rescale_flow(tree, name, nodes)
+        before = submission.current_layout(registry_of(tree, name))
         give_up_at = monotonic() + wait_s
         while True:
             state = registry_of(tree, name)
@@ -138,7 +141,8 @@ def rescale(
     write_json(json_file, {"name": name, "done": is_done, "nodes": agents, "error": None})
     if is_done:
         places = (f"node-{number} at {agent}" for number, agent in zip(layout, agents, strict=True))
-        click.echo(f"flow {name} now has {counted(nodes, 'node')}: {', '.join(places)}")
+        replaced = "" if layout == before else f", in place of {', '.join(node_names(before))}"
+        click.echo(f"flow {name} now has {counted(nodes, 'node')}: {', '.join(places)}{replaced}")
     else:
         click.echo(f"rescale of flow {name} to {counted(nodes, 'node')} is requested; `driftline "
                    f"status {name}` shows its progress")  # fmt: skip
@@ -214,7 +218,9 @@ def _print_end(name: str, ending: str, json_file: Path | None) -> None:
     is_over = bool(ending)
     write_json(json_file, {"name": name, "ended": is_over, "how": ending or None, "error": None})
     if is_over:
-        click.echo(f"flow {name} has ended: {ending}")
+        resumes = ending == ENDED_ON_REQUEST
+        hint = "; the same `driftline submit` resumes it" if resumes else ""
+        click.echo(f"flow {name} has ended: {ending}{hint}")
     else:
         click.echo(
             f"flow {name} is draining and has not ended yet; `driftline status {name}` shows "

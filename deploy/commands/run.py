@@ -93,7 +93,7 @@ REFERENCE_OPTIONS = (
               "the run fails. Kills by --kill-every do not count.",
               )  # fmt: skip
 @metrics_option(
-    "Serve metrics for Prometheus, /healthz and /readyz: the command at PORT, the master at "
+    "Serve metrics for Prometheus, /healthz and /readyz: this process at PORT, the master at "
     "PORT+1, node 0 at PORT+2, node 1 at PORT+3, ..."
 )
 @click.option("--let-anyone-send", is_flag=True,
@@ -147,8 +147,9 @@ def run(
     pattern such as 'logs/*.jsonl', or a directory with such files. Several files are read one after
     the other; those of a pattern or a directory in the order of their names. SOURCE=INPUT gives the
     input to that source. Without SOURCE=, a flow with one source reads all inputs; a flow with
-    several sources needs one input for each, in the order in which it declares them. Other inputs
-    are another run, which needs its own --output; but a file may grow between two calls.
+    several sources needs one input for each, in the order in which it declares them. A run keeps
+    its inputs: to read other files, start another run with its own --output. A file may grow
+    between two calls.
 
     The input tcp://127.0.0.1:5555 receives records from producers on this machine at this address;
     tcp://*:5555 receives them from other machines, and needs --keys, or --let-anyone-send.

@@ -166,7 +166,7 @@ def json_option_with(**failed: object) -> Callable[[Callable[..., R]], Callable[
             metavar="FILE",
             callback=check_writable,
             is_eager=True,  # parsed first, for `write_usage_error`
-            help="Write the result to FILE as JSON.",
+            help="Write a summary of the result to FILE, as JSON.",
         )
         @wraps(command)
         def with_file(json_file: Path | None, **others: object) -> R:

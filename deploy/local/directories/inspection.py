@@ -125,7 +125,7 @@ def _read_used_file(report: DirectoryReport) -> DirectoryReport:
     used = read_used(Path(report.path))
     if used is None:
         return report
-    summary = f"checksum of the records up to {used.fingerprint.last}"
+    summary = f"checksum of the records 1 to {used.fingerprint.last}"
     return replace(report, owner=used.owner, summary=summary)
 
 
