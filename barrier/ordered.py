@@ -3,10 +3,10 @@
 No output waits for a snapshot. A replay produces the same outputs again, and the barrier drops
 outputs with a time up to the consumer's t_last (paper "Delivery, consistency, and determinism",
 section V-A2). The barrier also checks that the replay reproduces these outputs: when the replay
-passes t_last, the running checksum over all released blobs has to match the consumer's. If the user
-changed the code of the flow since the snapshot, the outputs up to t_last are not comparable. Then
-the barrier continues from the consumer's checksum, and snapshots as of a time up to t_last record
-UNKNOWN_CHECKSUM.
+passes t_last, the running checksum over all final blobs, with the dropped ones, has to match the
+consumer's. If Driftline knows that the code of the flow has changed since the snapshot, the outputs
+up to t_last are not comparable. Then the barrier continues from the consumer's checksum, and
+UNKNOWN_CHECKSUM is recorded in snapshots as of a time up to t_last.
 
 Example: `b` of time 2 arrives before `a` of time 1, and `C` of time 3 replaces `c`:
 
@@ -48,12 +48,13 @@ reports the first bundle:
     >>> other.advance(3)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
         ...
-    driftline.engine.errors.NotDeterministic: ... first seen at label [2, 0]...
+    driftline.engine.errors.NotDeterministic: ... The first difference is at label [2, 0]...
 
 Inputs: outputs of operators, the frontier, the consumer's answers. Results: bundles. Invariant:
-exactly the outputs below the frontier have been released, in label order, each once. At the end of
-a run t_last is the time of the last output, not INFINITY, because the run may continue with inputs
-that have grown.
+exactly the outputs below the frontier have been released, in label order, each once.
+
+At the end of a run t_last is the time of the last output, not INFINITY, because the run may
+continue with inputs that have grown.
 """
 
 from __future__ import annotations
@@ -292,9 +293,10 @@ class OrderedBarrier(Barrier):
                 self.history.append((self.released_up_to + 1, UNKNOWN_CHECKSUM))
         elif not self.connected and checksum != self.checksum:
             raise StateMismatch(
-                f"{self.name}: up to {format_time(self.released_up_to)}, the consumer (of a "
-                "service: its journal) has other outputs than the snapshot: outputs have been "
-                f"changed or removed, or the state directory is another run's. {ADVICE}"
+                f"{self.name}: up to {format_time(self.released_up_to)}, the outputs stored by the "
+                "consumer (for a service, by its journal) are not those after which the snapshot "
+                "was taken: they have been changed or removed, or the state directory is another "
+                f"run's. {ADVICE}"
             )
         super().handle_last_bundle(t_last, checksum, blobs)
 
@@ -374,14 +376,15 @@ class _Replay:
             return
         raise NotDeterministic(
             f"{self.barrier}: a replay produced other outputs than those that were delivered "
-            f"{self._range_end()}{self._first_difference()}. Either the code of the flow has "
-            "changed: start over with another --output. Or a function of the flow is not "
-            "deterministic: it uses a clock, randomness or I/O. Or the input has changed, from "
-            f"{format_time(self.start)} {self._range_end()}: restore the original records"
+            f"{self._range_end()}{self._first_difference()}. Either code has changed that "
+            "Driftline does not compare: start over with another --output. Or a function of the "
+            "flow is not deterministic: it uses a clock, randomness or I/O. Or the input has "
+            f"changed, from {format_time(self.start)} {self._range_end()}: restore the original "
+            "records"
         )
 
     def _range_end(self) -> str:
-        is_all = self.t_last >= INFINITY - 1
+        is_all = self.t_last >= INFINITY - 1  # the largest time of an output
         return "to the end" if is_all else f"up to {format_time(self.t_last)}"
 
     def _first_difference(self) -> str:
@@ -397,5 +400,5 @@ class _Replay:
         min_label = min(stored, default=())
         for label in sorted({*stored, *replayed}):
             if stored and label >= min_label and stored.get(label) != replayed.get(label):
-                return f", first seen at label {list(label)}"
-        return ", before the last bundle"
+                return f". The first difference is at label {list(label)}"
+        return ". The first difference is before the last bundle"

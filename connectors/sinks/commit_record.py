@@ -54,7 +54,7 @@ class CommitRecord(Struct, frozen=True):
     ) -> CommitRecord:
         """Return the record that replaces this one once a bundle is stored.
 
-        `items`: the items of the bundle, as they are stored; `files`, `checksum`: the values of
+        `items`: all items of the bundle, decoded; `files`, `checksum`: the values of
         these fields once the bundle is stored.
         """
         size = sum(map(len, bundle.blobs))
@@ -115,5 +115,5 @@ class CommitRecord(Struct, frozen=True):
                 f"{location} was written by another version of Driftline: "
                 "use that version, or give another --output"
             )
-        _, groups, t_last, checksum, blobs, *counts = parts
-        return CommitRecord(groups, LastStored(t_last, checksum, blobs), *counts)
+        _, groups, t_last, checksum, blobs, *other_fields = parts
+        return CommitRecord(groups, LastStored(t_last, checksum, blobs), *other_fields)

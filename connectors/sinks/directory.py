@@ -1,7 +1,8 @@
 """The output directory: its identity, and the locks of the processes that write it.
 
-``.driftline/identity`` holds the format version, the format (or address of the sink), and the run's
-identity: flow, policy, initial number of nodes, inputs, and the savepoint from which it began.
+``.driftline/identity`` has three lines: the version of this file, the format of the outputs (or the
+address of the sink), and the identity of the run: flow, policy, initial number of nodes, inputs,
+and the savepoint from which it began.
 ``.driftline/barrier-<n>.owner`` names the run and the session that the outputs of barrier n belong
 to. A process that writes these outputs holds a lock on ``.driftline/barrier-<n>.lock``. The nodes
 of a run share one directory, and may open it at the same moment.
@@ -68,9 +69,9 @@ class OutputDirectory:
         self.metadata = path / ".driftline"
         self._lock: Lock | None = None
         with translate_os_errors("output", path):
-            # Look for foreign files before writing the identity: `why_not_writable` accepts all
-            # files beside an identity. The other nodes of this run also write the identity before
-            # their files, so it accepts these files, too.
+            # Look for foreign files before writing the identity file: if a directory has one,
+            # `why_not_writable` accepts all its files. The other nodes of this run also write it
+            # before their files, so these are accepted, too.
             if reason := why_not_writable(path, output_glob, format_and_identity):
                 raise StateMismatch(reason)
             make_directory(self.metadata)
@@ -113,7 +114,7 @@ class OutputDirectory:
             lock.release()
 
 
-def stored_address(path: Path) -> str:
+def stored_format_or_address(path: Path) -> str:
     """Return the format, or the address of the sink, in the identity of a directory.
 
     Return "" without an identity. Raises Unavailable.
@@ -133,7 +134,7 @@ def why_not_writable(path: Path, output_glob: str, identity: str = "") -> str:
     """Return why a run must not write into a directory; "" if it may.
 
     `output_glob`: pattern that matches output files. If a directory has such files, it must also
-    have an identity. `identity`: the identity of the run, perhaps after other lines. Raises
+    have an identity file. `identity`: a text that ends with the identity of the run. Raises
     StateMismatch if the commit record of Spark's outputs is damaged, OSError.
     """
     metadata = path / ".driftline"

@@ -21,7 +21,7 @@ from rich.console import Console
 from driftline.connectors.files import FileSource
 from driftline.connectors.files.files import SeveralFiles
 from driftline.connectors.inputs import needs_input_log
-from driftline.connectors.sinks.directory import stored_address
+from driftline.connectors.sinks.directory import stored_format_or_address
 from driftline.connectors.sinks.lines import DEAD_LETTERS
 from driftline.coordinator.draining import ENDED_ON_REQUEST
 from driftline.coordinator.identity import Identity
@@ -225,7 +225,7 @@ def _open(flow: Flow, config: RunConfig, sockets: Path) -> ProcessConfig:
 def _check_sink(config: RunConfig) -> None:
     """Raise StateMismatch if the run of the state directory has its outputs at another address."""
     output = config.output
-    stored = "" if output.is_directory else stored_address(output.directory)
+    stored = "" if output.is_directory else stored_format_or_address(output.directory)
     if stored not in ("", output.address):
         raise StateMismatch(
             f"the outputs of the run in {config.state} go to {stored}, not to {output.address}: "

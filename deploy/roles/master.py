@@ -69,10 +69,10 @@ STALL_LOG_DELAY_S = 10.0
 """Seconds without progress before the first log line."""
 
 STALL_LOG_DELAY_ENDING_S = 3.0
-"""Seconds from a request to end a run to the first log line about a stall."""
+"""Seconds from the end of an input, or a drain, to the first log line about a stall."""
 
 STALL_LOG_INTERVAL_ENDING_S = 30.0
-"""Maximum seconds between two log lines about a stall of a run that was asked to end."""
+"""Maximum seconds between two log lines about a stall after that."""
 
 
 class Master(Role):
@@ -253,7 +253,7 @@ class Master(Role):
             coordinator.on_goodbye(sender, message)
         elif isinstance(message, EndOfInput):
             if not coordinator.is_draining:
-                self._stalls.on_end_requested(self.now)
+                self._stalls.on_end_of_input(self.now)
             coordinator.on_end_of_input(sender, message)
         elif isinstance(message, Prepared):
             coordinator.on_prepared(sender, message)
@@ -388,7 +388,7 @@ class Master(Role):
             return
         nodes = len(self.coordinator.nodes)
         self.tracker = Tracker(self.plan.stages, self.plan.fronts, nodes, start)
-        if self.policy.recovers_locally:
+        if self.policy.recovers_locally:  # hold the frontier back until each node has recovered
             self.tracker.acknowledge([blocking_cell(node, start) for node in range(nodes)])
 
     def _flush_coordinator(self) -> None:
@@ -396,7 +396,7 @@ class Master(Role):
         coordinator = self.coordinator
         self.jobs += coordinator.jobs
         coordinator.jobs = []
-        if coordinator.state.epoch > self.epoch:
+        if coordinator.state.epoch > self.epoch:  # this master has begun its own epoch
             self.follow_master(coordinator.state.epoch)
         # Do not enter the incarnation before this master leads: until then, members send messages
         # to the previous master.
@@ -430,7 +430,7 @@ class StallLogger:
         self._pause_max_s = inf
         """Longest pause between two log lines, in seconds."""
 
-    def on_end_requested(self, now: float) -> None:
+    def on_end_of_input(self, now: float) -> None:
         """Log the next lines about a stall sooner: a user waits for the end of the run."""
         self._log_after_s = min(
             self._log_after_s, now - self._progress_at + STALL_LOG_DELAY_ENDING_S

@@ -195,9 +195,9 @@ def test_recovery_releases_exactly_the_outputs_the_consumer_lacks(
 @pytest.mark.parametrize(
     ("last", "spoil", "more", "named"),
     [
-        (1, "other", (), r"first seen at label \[4, 0\]"),
-        (1, 40.0, (), r"first seen at label \[4, 0\]"),
-        (1, None, (((4, 0, 9), 0, "more", 1),), r"first seen at label \[4, 0, 9\]"),
+        (1, "other", (), r"first difference is at label \[4, 0\]"),
+        (1, 40.0, (), r"first difference is at label \[4, 0\]"),
+        (1, None, (((4, 0, 9), 0, "more", 1),), r"first difference is at label \[4, 0, 9\]"),
         (2, "other", (), "before the last bundle"),
     ],
 )
@@ -216,7 +216,7 @@ def test_replay_without_trailing_outputs_is_detected() -> None:
     again = replaying(first[0])
     hold(again, ((1, 0), 0, 10, 1))
     again.advance(2)
-    with pytest.raises(NotDeterministic, match=r"first seen at label \[2, 0\]"):
+    with pytest.raises(NotDeterministic, match=r"first difference is at label \[2, 0\]"):
         again.advance(3)
     again = replaying(first[2])
     hold(again, *(((time, 0), 0, 10 * time, 1) for time in range(1, 5)))

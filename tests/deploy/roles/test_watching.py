@@ -42,7 +42,7 @@ def test_stalled_run_logs_its_stall_soon_after_a_stop_request(
     for now in range(60):
         standstill.update(float(now), 7, True, lambda: "a disk")
         if now == 50:
-            standstill.on_end_requested(50.0)
+            standstill.on_end_of_input(50.0)
     standstill.update(60.0, 8, True, lambda: "a disk")
     assert caplog.messages == [
         "no progress for 10 s: a disk",
