@@ -332,5 +332,5 @@ def test_replay_is_compared_again_after_a_snapshot_by_new_code() -> None:
 def test_missing_outputs_are_detected_after_a_code_change() -> None:
     place = changed(cut=6)
     barrier = ordered(start=place.start, checksum=place.checksum)
-    with pytest.raises(StateMismatch, match="outputs have been changed or removed"):
+    with pytest.raises(StateMismatch, match="they have been changed or removed"):
         barrier.handle_last_bundle(NO_T_LAST, 0, ())
