@@ -228,7 +228,9 @@ def _report(
     if signal is not None:
         restart = "resumes from here" if policy.replay else "begins with an empty state"
         ending = f"was drained by {signal_name} (the same command {restart})"
-    shown = {n: value for n, value in figures.items() if value or n in always_shown}
+    first = "records", "bad_records", "outputs", "dead_letters"
+    ordered = {name: figures[name] for name in (*first, *figures)}
+    shown = {name: value for name, value in ordered.items() if value or name in always_shown}
     shown["seconds"] = round(report.seconds, 1)
     log.info(
         "the run %s; this call: %s; outputs: %s",

@@ -120,7 +120,7 @@ def _processes(flow: FlowStatus) -> Table:
     table = Table(box=None, padding=(0, 2))
     for name in ("process", "agent", "key groups", "state"):
         table.add_column(name)
-    for name in ("since its start", "queued"):
+    for name in ("since its start", "undelivered"):
         table.add_column(name, justify="right")
     for member in (*flow.nodes, *flow.inputs):
         groups, figures = member.key_groups, member.figures

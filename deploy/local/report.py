@@ -181,9 +181,15 @@ def log_resumption(before: ClusterState, policy: Policy) -> None:
         number = before.snapshots[0].number if before.snapshots and policy.replay else 0
         log.info(
             "the run %s; the previous call: %s",
-            *(_describe_resumption(before, policy), _TEXTS[status].partition(":")[0]),
+            *(_describe_resumption(before, policy), _previous_call(status)),
             extra=event_fields("resumed", snapshot=number, ended=status.value),
         )
+
+
+def _previous_call(status: EndStatus) -> str:
+    if status is EndStatus.COMPLETE:
+        return "complete (this call reads records that were added since)"
+    return _TEXTS[status]
 
 
 # Final figures of a call.

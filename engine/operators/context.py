@@ -180,8 +180,8 @@ def describe_failure(label: Label, payload: object) -> str:
     return (
         f"operator {operator!r} failed at {format_label(label)}, key {key}: {error}\n"
         f"  {name}: {shown_record}\n  at: {line}\n"
-        "  Fix the function, or write such elements to the dead letters: --on-error dead-letter "
-        "(in Python dead_letters=True)."
+        "  Fix the function or the record, or write such elements to the dead letters: --on-error "
+        "dead-letter (in Python dead_letters=True)."
     )
 
 

@@ -137,7 +137,7 @@ def test_status_table_fits_in_100_columns(age_s: float | None) -> None:
     assert "recoveries 2" in lines[1]
     for text in (*flow.obstacles, flow.rescaling, flow.refused):
         assert f"  {text}" in lines
-    assert any(line.split()[-3:] == ["its", "start", "queued"] for line in lines)
+    assert any(line.split()[-3:] == ["its", "start", "undelivered"] for line in lines)
     cells = {line.split()[0]: line.split()[1:] for line in lines if line.strip()}
     assert cells["node-0"][:5] == ["a-host-node", "0-63", "running", "77", "outputs"]
     records = str(flow.inputs[0].figures["records"])
