@@ -98,7 +98,7 @@ class HoppingWindowed(Windowed):
                 del states[0][pane]
 
     def discard_reference(self, timer: Timer, states: Sequence[Any]) -> None:
-        del states[0][int(timer.name)]
+        states[0].pop(int(timer.name), None)
 
     # For the reference interpreter, without panes: each window keeps its elements.
 

@@ -136,7 +136,7 @@ class IntervalJoin(KeyedOperator):
 
     def discard(self, timer: Timer, states: Sequence[Any]) -> None:
         side, label = _element_of(timer.name)
-        del states[side][label]
+        states[side].pop(label, None)
 
     def _fits(self, side: int, event_time: int, other_time: int) -> bool:
         difference = other_time - event_time if side == LEFT else event_time - other_time

@@ -154,7 +154,7 @@ class Windowed(KeyedOperator):
         return windows[start][0]
 
     def discard(self, timer: Timer, states: Sequence[Any]) -> None:
-        del states[0][int(timer.name)]
+        states[0].pop(int(timer.name), None)
 
     def _pop_window(self, windows: OpenWindows, start: int) -> tuple[int, Accumulators]:
         """Remove an open window; return its end and its accumulators."""
