@@ -8,7 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 from driftline.engine.event_time import IDLE, NEVER, RESUMED, Clock, SourceTime, Watermark
-from driftline.engine.operators import timed
+from driftline.engine.labels import Label
+from driftline.engine.operators import steps, timed
 from driftline.engine.operators.joins import IntervalJoin
 from driftline.engine.operators.timed import TimedStep
 from driftline.engine.operators.timers import TimedContext, parse_expiry_timer
@@ -99,3 +100,22 @@ def unmatched_elements_of_joins_are_lost() -> AbstractContextManager[object]:
         return []
 
     return patch.object(IntervalJoin, "fire", mutated)
+
+
+def watermarks_ignore_the_delay_of_outputs() -> AbstractContextManager[object]:
+    """Let the watermark of an operator not lag behind those of the windows before it."""
+    init = Watermark.__init__
+
+    def mutated(self: Watermark, clock: Clock, fronts: Mapping[int, int]) -> None:
+        init(self, clock, dict.fromkeys(fronts, 0))
+
+    return patch.object(Watermark, "__init__", mutated)
+
+
+def rows_have_the_event_time_of_their_timer() -> AbstractContextManager[object]:
+    """Ignore the event times that rows of windows and pairs of joins have of their own."""
+
+    def mutated(label: Label, event_time: int, number: int) -> Label:
+        return (*label, number)
+
+    return patch.object(steps, "output_label", mutated)

@@ -95,6 +95,8 @@ CASES: list[tuple[Mutation, str, Focus]] = [
     (event_times.watermark_is_that_of_one_source, EXACTLY, {}),
     (event_times.timers_fire_in_the_wrong_order, EXACTLY, {}),
     (event_times.late_elements_enter_closed_windows, EXACTLY, {}),
+    (event_times.watermarks_ignore_the_delay_of_outputs, EXACTLY, {}),
+    (event_times.rows_have_the_event_time_of_their_timer, EXACTLY, {}),
     (event_times.sessions_are_not_merged, EXACTLY, {}),
     (event_times.event_times_are_lost_in_snapshots, EXACTLY, {}),
     (event_times.idle_sources_hold_back_the_watermark, EXACTLY, {}),
@@ -183,6 +185,7 @@ FIRST_SEED = {
     "repeated_records_are_accepted-exactly-once": 12,
     "repeated_records_are_processed-strong-productions": 17,
     "resumed_source_stays_idle-exactly-once": 701,
+    "rows_have_the_event_time_of_their_timer-exactly-once": 27,
     "sessions_are_not_merged-exactly-once": 275,
     "snapshot_before_the_cut_is_used-exactly-once": 8,
     "stalled_work_is_not_detected-exactly-once": 246,
@@ -197,6 +200,7 @@ FIRST_SEED = {
     "unsent_frames_are_not_resent-strong-productions": 18,
     "values_outlive_their_ttl-exactly-once": 49,
     "watermark_is_that_of_one_source-exactly-once": 51,
+    "watermarks_ignore_the_delay_of_outputs-exactly-once": 629,
 }
 """Seed at which the search for a mutation begins, which finds it in a short run.
 
