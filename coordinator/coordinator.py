@@ -419,7 +419,7 @@ class Coordinator:
         self._takeover, self._succeeds_earlier_master, self.taken_over = None, False, True
         self.phase = Phase.RUNNING
         log.info(
-            "incarnation %d: a new master has taken over, without a recovery",
+            "run incarnation %d: a new master has taken over, without a recovery",
             self.state.incarnation,
             extra=event_fields("taken-over", incarnation=self.state.incarnation),
         )
@@ -503,7 +503,7 @@ class Coordinator:
         fields = event_fields(
             "load", incarnation=incarnation, snapshot=start.number, time=start.time
         )
-        log.info("incarnation %d: nodes %s", incarnation, action, extra=fields)
+        log.info("run incarnation %d: nodes %s", incarnation, action, extra=fields)
         for node in self.nodes:
             self._begin_incarnation_at(node)
 
@@ -516,7 +516,7 @@ class Coordinator:
         self._down_since, self._is_recovering = None, False
         incarnation = self.state.incarnation
         fields = event_fields("running", incarnation=incarnation, seconds=took)
-        text = "incarnation %d: all nodes are ready after %.1f s"
+        text = "run incarnation %d: all nodes are ready after %.1f s"
         log.info(text, incarnation, took, extra=fields)
         for front in self.fronts:
             self._begin_incarnation_at(front)

@@ -23,11 +23,11 @@ from driftline.simulation.scenarios.scenario import DRAWN_FLOW, Scenario, draw_s
 from driftline.simulation.simulation import Outcome, Simulation
 
 FAULTS = (
+    "bit flip",
     "crash",
     "cut connection",
-    "damaged",
-    "done but reported as failed",
     "failed",
+    "failure reported although done",
     "hang",
     "lost message",
     "message after its sender's death",
@@ -38,8 +38,7 @@ FAULTS = (
     "repeated message",
     "slow turn",
 )
-"""Prefixes of the names of faults; other counted events are not faults. *Damaged* data have a
-flipped bit."""
+"""Prefixes of the names of faults; other counted events are not faults."""
 
 PASSING = (
     "A seed passes if the outputs are those of a run without faults, or if injected damage stops "

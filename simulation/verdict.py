@@ -124,7 +124,7 @@ class Damages:
         name = store.flip_bit(timeline.rng)
         if not name:
             return
-        timeline.counted[f"damaged {name.partition('-')[0]}"] += 1
+        timeline.counted[f"bit flip in data of {name.partition('-')[0]}"] += 1
         timeline.add_trace(f"{name} is damaged")
         self.names.add(name)
         self._only_snapshots &= snapshots

@@ -55,7 +55,7 @@ def _agents(status: ClusterStatus) -> RenderableType:
     if not status.agents:
         return Text("no agents are running: start `driftline agent`")
     table = Table(
-        "agent", "roles", "host", "slots", "taken by", title="agents", title_justify="left"
+        "agent", "roles", "host", "slots", "used by", title="agents", title_justify="left"
     )
     for agent in status.agents:
         taken = [
@@ -100,7 +100,7 @@ def _facts(flow: FlowStatus) -> Iterator[str]:
         last = flow.frontier - 1
         yield f"delivered up to {format_time(last)}" if last > 0 else "nothing delivered yet"
     if flow.lag_s is not None:
-        yield f"lag {flow.lag_s:.1f} s"
+        yield f"delivery lag {flow.lag_s:.1f} s"
     if flow.last_snapshot is not None:
         age_s = flow.snapshot_age_s
         ago = f" ({age_s:.0f} s ago)" if age_s is not None else ""

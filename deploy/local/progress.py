@@ -77,7 +77,7 @@ class ProgressFigures(Struct, frozen=True):
             *([counted(self.bad_records, "bad record")] if self.bad_records else ()),
             f"{self.records_per_s:,.0f} records/s",
             f"{self.undelivered:,} undelivered records",
-            f"lag {self.lag_s:.1f} s",
+            f"delivery lag {self.lag_s:.1f} s",
         ]
         if self.p50_s is not None and self.p99_s is not None:
             parts.append(f"latency p50 {_format_s(self.p50_s)}, p99 {_format_s(self.p99_s)}")

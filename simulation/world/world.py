@@ -333,7 +333,9 @@ class World(Struct):
             if timeline.draw_fault(faults.job_fails, f"failed {kind}"):
                 raise Unavailable("the disk is full")
             result = host.disk.execute_job(job)
-            if timeline.draw_fault(faults.done_but_failed, f"done but reported as failed {kind}"):
+            if timeline.draw_fault(
+                faults.done_but_failed, f"failure reported although done: {kind}"
+            ):
                 raise Unavailable("it is unknown whether the job was done")
         except DriftlineError as error:
             result = error

@@ -330,7 +330,7 @@ def test_bit_flip_on_a_stopped_node_is_reported_or_harmless(policy: str, seeds: 
         what = draw_scenario(seed, name=policy)
         outcome = run_one(replace(what, faults=replace(what.faults, bit_flip=0.3), live=(None,)))
         assert not outcome.problem, f"seed {seed}: {outcome.problem}"
-        damaged += outcome.counted["damaged node"] > 0
+        damaged += outcome.counted["bit flip in data of node"] > 0
         refused += outcome.counted["stopped because of damage"]
     assert damaged > 1
     assert refused > 0 or policy == "at-least-once"

@@ -58,10 +58,10 @@ HAPPENS_AT_LEAST = {
     "recovery from the beginning": 30,
     "recovery from a snapshot": 30,
     "older snapshot used": 1,
-    "damaged barrier": 1,
-    "damaged input log of front": 1,
-    "damaged node": 1,
-    "damaged registry": 1,
+    "bit flip in data of barrier": 1,
+    "bit flip in data of input log of front": 1,
+    "bit flip in data of node": 1,
+    "bit flip in data of registry": 1,
     "stopped because of damage": 1,
     "slow turn of node": 15,
     "slow consumer": 25,
@@ -95,7 +95,7 @@ HAPPENS_AT_LEAST = {
     "crash front during the shutdown": 5,
     **{
         f"{how} {job}": 3
-        for how in ("failed", "done but reported as failed")
+        for how in ("failed", "failure reported although done:")
         for job in ("LoadSnapshot", "StoreSnapshot", "MergeParts", "WriteGroup", "WriteState")
     },
     **{

@@ -188,7 +188,7 @@ def test_status_of_one_flow_omits_other_flows(
     alone = run_driftline("status", "counts", status=0)
     assert alone.startswith("counts: starting: no master answers yet\n  policy exactly-once")
     assert "agents" not in alone
-    assert "taken by" in run_driftline("status", status=0)
+    assert "used by" in run_driftline("status", status=0)
     assert all(line == line.rstrip() for line in alone.splitlines()[:2]), (
         "lines have no trailing blanks"
     )
