@@ -127,8 +127,8 @@ class Stream(Generic[T_co]):
         """Merge this stream and the others, in label order.
 
         If the streams have different types, the next function has to distinguish their elements,
-        for example by a tag (`examples/join.py`). The union has fields if all streams have the
-        same. For type checkers all `others` have one type; for three types, call `union` twice.
+        for example by a field of their own. The union has fields if all streams have the same. For
+        type checkers all `others` have one type; for three types, call `union` twice.
 
         Args:
             others: Streams of the same flow.
