@@ -240,7 +240,8 @@ def check_identity(
             f"{where} holds the state of another run, or of this flow before a change:{lines}\n"
             "To continue that run, give its flow and options again. To start a changed flow from "
             "its state, write a savepoint with `driftline savepoint`, and give it with "
-            f"--from-savepoint. For another run {other_run_advice}, or {start_over_advice}"
+            "--from-savepoint and another --output. For another run "
+            f"{other_run_advice}, or {start_over_advice}"
         )
     return state
 

@@ -294,7 +294,7 @@ def _paused_members(reports: Mapping[str, StatusReport]) -> Iterator[str]:
                 yield f"{name} takes no input: snapshots are slow, {size} wait for the next one"
         if figures.get("window_full"):
             in_flight = counted(figures.get("in_flight", 0), "record")
-            yield f"{name} waits for the nodes: {in_flight} in flight, its maximum"
+            yield f"{name} is at its maximum of {in_flight} in flight"
 
 
 def find_problems(

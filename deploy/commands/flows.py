@@ -111,7 +111,7 @@ def cancel(cluster_address: ClusterAddress, name: str, json_file: Path | None) -
 def rescale(
     cluster_address: ClusterAddress, name: str, nodes: int, wait_s: float, json_file: Path | None
 ) -> None:
-    """Change the number of nodes (worker processes) of the running flow NAME to N.
+    """Change the number of nodes (worker processes) of the flow NAME in a cluster to N.
 
     New nodes start at agents with free slots. They copy the state while the flow runs, and then
     replace the old nodes. The outputs are the same, in the same order.
@@ -155,7 +155,7 @@ def rescale(
 @in_cluster
 @json_option
 def remove(cluster_address: ClusterAddress, name: str, json_file: Path | None) -> None:
-    """Remove the metadata of the flow NAME, which has finished or is damaged, from the cluster.
+    """Remove the metadata of the flow NAME, which has ended or is damaged, from the cluster.
 
     Its files stay on the hosts of its agents. Remove them before you submit a new flow of the same
     name.

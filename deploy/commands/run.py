@@ -230,6 +230,8 @@ def _report(
         ending = f"was drained by {signal_name} (the same command {restart})"
     first = "records", "bad_records", "outputs", "dead_letters"
     ordered = {name: figures[name] for name in (*first, *figures)}
+    if report.bad_records:
+        ordered = {"valid_records": ordered.pop("records")} | ordered
     shown = {name: value for name, value in ordered.items() if value or name in always_shown}
     shown["seconds"] = round(report.seconds, 1)
     log.info(

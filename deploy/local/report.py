@@ -117,12 +117,12 @@ def ending_of(
     )
     parts = [f"{'problems: see above. The run itself: ' * rejected}{_TEXTS[status]}.", error]
     if rejected:
-        parts.append("The same command is rejected until the problems above are fixed.")
+        parts.append("The command of the run is rejected until the problems above are fixed.")
     elif problems and policy.replay:
-        parts.append("The same command resumes as described above.")
+        parts.append("The command of the run resumes as described above.")
     elif status is not EndStatus.COMPLETE:
         condition = f", once the cause is fixed{CODE_CHANGE_HINT}" if error else ""
-        parts.append(f"The same command {_describe_resumption(run, policy)}{condition}.")
+        parts.append(f"The command of the run {_describe_resumption(run, policy)}{condition}.")
     text = ("\n" if error else " ").join(filter(None, parts))
     return Ending(status, text, error, snapshot, rejected)
 
@@ -188,7 +188,7 @@ def log_resumption(before: ClusterState, policy: Policy) -> None:
 
 def _previous_call(status: EndStatus) -> str:
     if status is EndStatus.COMPLETE:
-        return "complete (this call reads records that were added since)"
+        return "complete (this call reads only records that were added since, if any)"
     return _TEXTS[status]
 
 

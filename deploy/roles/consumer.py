@@ -94,7 +94,7 @@ class DeadLetters(RateLimitedLog):
         letters = counted(count, f"{self._more}{self._noun}")
         prefix = "the last one: " * (count > 1)
         fields = event_fields(self._event, count=count, directory=self._title, **self._fields)
-        log.warning("%s in %s: %s%s", letters, self._title, prefix, last, extra=fields)
+        log.warning("%s: %s%s; set aside in %s", letters, prefix, last, self._title, extra=fields)
         self._more = "more "
 
 

@@ -101,7 +101,7 @@ def _read_store_report(report: DirectoryReport) -> DirectoryReport:
     except SnapshotDamaged as error:
         return replace(report, damage=str(error))
     size = sum(map(len, store.rows.values()))
-    summary = f"snapshots up to {newest}, {counted(size, 'byte')}"
+    summary = f"last snapshot {newest} ({counted(size, 'byte')})"
     return replace(report, owner=store.owner, summary=summary)
 
 

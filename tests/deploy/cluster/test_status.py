@@ -80,7 +80,7 @@ def test_status_shows_back_pressure_from_a_hung_consumer() -> None:
         made.step()
     flow = status_in(made)
     assert {node.state for node in flow.nodes} == {"waiting for the consumer"}
-    full = "front-0 waits for the nodes: 6 records in flight, its maximum"
+    full = "front-0 is at its maximum of 6 records in flight"
     assert flow.held_back == (full,)
     assert f"  {full}" in table_lines(flow)
     assert flow.snapshot_age_s is not None

@@ -121,7 +121,7 @@ def test_verify_reports_the_error_that_ended_a_run(tmp_path: Path) -> None:
     assert rest in error_report["error"]
     assert re.match(r"FunctionFailed: .*divide.*ZeroDivisionError", str(about["error"]), re.DOTALL)
     assert str(about["error"]) in done.stdout
-    assert "The same command resumes" in done.stdout
+    assert "The command of the run resumes" in done.stdout
     assert "once the cause is fixed; after a change to the code of an operator, add --acc" in (
         done.stdout
     )

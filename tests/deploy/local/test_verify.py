@@ -108,7 +108,7 @@ def test_verify_of_a_rejected_run_does_not_promise_to_resume(
     done = call(*command)
     last = done.stdout.splitlines()[-1]
     assert "is computed again" in done.stdout
-    assert last.endswith("The same command resumes as described above."), last
+    assert last.endswith("The command of the run resumes as described above."), last
     file = place.output / "counts-0.jsonl"
     os.truncate(file, 5)
     done = call(*command)
@@ -117,7 +117,7 @@ def test_verify_of_a_rejected_run_does_not_promise_to_resume(
     assert "not committed" not in done.stdout
     last = done.stdout.splitlines()[-1]
     assert last.startswith("problems: see above. The run itself: complete: ")
-    assert last.endswith("The same command is rejected until the problems above are fixed.")
+    assert last.endswith("The command of the run is rejected until the problems above are fixed.")
     about = json.loads(report.read_text())["run"]
     assert (about["rejected"], about["snapshot"]) == (True, None)
     status, log_text = end(place)
@@ -135,7 +135,7 @@ def test_store_that_cannot_be_opened_is_rejected_with_a_remedy(
     assert done.returncode == 1
     assert out in done.stdout
     assert done.stdout.endswith(
-        "The same command is rejected until the problems above are fixed.\n"
+        "The command of the run is rejected until the problems above are fixed.\n"
     )
     status, log_text = end(place)
     assert status == 1

@@ -29,8 +29,9 @@ def test_first_dead_letter_is_logged_at_once_and_later_ones_as_a_count(
     last = "operator 'divide' failed at record {} of input 1: ZeroDivisionError: by zero; at: {}"
     line = "f.py:3: 12 / n"
     assert caplog.messages == [
-        f"1 dead letter in out/dead-letters: {last.format(3, line)}",
-        f"58 more dead letters in out/dead-letters: the last one: {last.format(35, line)}",
+        f"1 dead letter: {last.format(3, line)}; set aside in out/dead-letters",
+        f"58 more dead letters: the last one: {last.format(35, line)}; "
+        "set aside in out/dead-letters",
     ]
     assert getattr(caplog.records[1], FIELDS) == {
         "event": "dead-letters",

@@ -194,7 +194,7 @@ def test_verify_names_damage_and_its_consequence(cleanly_stopped: Path, tmp_path
         assert done.exit_code == 1, done.stdout
         *_, problem, ending = done.stdout.splitlines()
         assert said in problem
-        assert f"The same command {end}" in ending
+        assert f"The command of the run {end}" in ending
         assert problem.lower().count("restore it") == (end != "resumes")
         assert "--fresh" not in done.stdout
 
@@ -217,7 +217,7 @@ def test_verify_rejects_a_missing_part_that_cannot_be_rebuilt(
         assert done.exit_code == 1
         *_, problem, ending = done.stdout.splitlines()
         assert f"{name} is missing; it cannot be rebuilt" in problem
-        assert "The same command is rejected" in ending
+        assert "The command of the run is rejected" in ending
 
 
 def test_verify_checks_the_service_definition_files(cleanly_stopped: Path, tmp_path: Path) -> None:
