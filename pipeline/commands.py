@@ -181,7 +181,7 @@ def run(
 )  # fmt: skip
 @click.option("--from-savepoint", "start", type=click.Path(path_type=Path), metavar="DIR",
               help="Audit from the time of a savepoint on, starting with its state.")  # fmt: skip
-@click.option("--to-snapshot", "end", type=click.Path(path_type=Path), metavar="DIR",
+@click.option("--to-savepoint", "end", type=click.Path(path_type=Path), metavar="DIR",
               help="Audit up to the time of a savepoint, and compare its state.")  # fmt: skip
 @click.option("--until", type=click.IntRange(0), metavar="N",
               help="Audit only outputs of records with a time below N. In a file, a record's time "
@@ -216,7 +216,7 @@ def audit(
         shares_of(outputs, loaded_flow, 1)  # raises for missing outputs before Spark starts
         end_savepoint = open_savepoint(end) if end is not None else None
         if end_savepoint is not None and until is not None:
-            raise click.UsageError("give --to-snapshot or --until, not both")
+            raise click.UsageError("give --to-savepoint or --until, not both")
         if end_savepoint is not None:
             until = end_savepoint.time
         with sessions.start(f"audit {loaded_flow.name}", mostly_python=True) as session:
