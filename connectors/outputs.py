@@ -33,7 +33,7 @@ COMMIT_RECORDS = "outputs"
 
 
 RecordingConsumer = JsonLinesConsumer | LmdbConsumer | RecordedSink
-"""A consumer that stores commit records, and counts its `outputs` and `failures`."""
+"""A consumer that stores commit records, and counts its `outputs` and `failures` (dead letters)."""
 
 
 class OutputPlace(Struct, frozen=True):
@@ -42,7 +42,7 @@ class OutputPlace(Struct, frozen=True):
     address: str
     """The address of the sink."""
     directory: Path
-    """The directory for commit records, and for bad records of the inputs."""
+    """The directory for commit records, and for records that could not be read."""
 
     @property
     def is_directory(self) -> bool:
@@ -54,7 +54,7 @@ class OutputPlace(Struct, frozen=True):
         """The place of dead letters, in words."""
         if scheme_of(self.address) == JSON_LINES:
             return f"{self.directory}/{DEAD_LETTERS}"
-        return f"{self.address}, as items of sink -1"
+        return f"{self.address}, as items with sink number -1"
 
 
 def resolve_output(output: str, state: Path | None) -> OutputPlace:
@@ -106,7 +106,7 @@ def resolve_checked_output(output: str, state: Path | None) -> OutputPlace:
 
 
 def open_consumer(address: str, context: SinkContext) -> RecordingConsumer:
-    """Open the consumer of a barrier.
+    """Open the consumer that stores the outputs of a barrier (the last part of a node).
 
     Raises the errors of opening its directory. If the sink is not a directory, the first call of a
     method of the consumer opens the sink (`RecordedSink`), and raises the errors of its connector.

@@ -36,7 +36,7 @@ from driftline.bench.experiments.report import (
     KeyColumn,
     Row,
     Spread,
-    compare_rows,
+    compare_figures,
     ratio,
     three_digits,
     to_json_number,
@@ -286,7 +286,8 @@ def _with_comparisons(
         for name, compare in compare_by_name.items():
             reference = (floors if name == "of_floor" else baselines).get(row.case.durable)
             if reference is not None and reference is not row and not row.case.is_floor:
-                spreads[name] = compare_rows(row.values(figure), reference.values(figure), compare)
+                values = row.values(figure), reference.values(figure)
+                spreads[name] = compare_figures(*values, compare)
         return spreads
 
     return [replace(row, comparisons=comparisons(row)) for row in rows]

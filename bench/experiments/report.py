@@ -81,10 +81,10 @@ NO_SPREAD = Spread(nan, nan, nan)
 """Spread of a missing figure."""
 
 
-def compare_rows(
+def compare_figures(
     figures: Sequence[float], baseline: Sequence[float], compare: Callable[[float, float], float]
 ) -> Spread:
-    """Return a spread: the comparison of the medians; smallest and largest comparison in a round.
+    """Return a spread: the comparison of the medians, and the extremes over the rounds.
 
     Values at the same index belong to the same round; rounds with only one value are ignored.
     """
@@ -95,7 +95,7 @@ def compare_rows(
 
 
 def ratio(value: float, baseline: float) -> float:
-    """Return `value` / `baseline`, NaN if `baseline` is 0; for `compare_rows`."""
+    """Return `value` / `baseline`, NaN if `baseline` is 0; for `compare_figures`."""
     return value / baseline if baseline else nan
 
 

@@ -39,7 +39,7 @@ from driftline.bench.experiments.report import (
     FigureColumn,
     KeyColumn,
     Row,
-    compare_rows,
+    compare_figures,
     ratio,
 )
 from driftline.bench.experiments.rounds import RunLines
@@ -223,9 +223,9 @@ def _report(
 ) -> WindowsReport:
     rows = {name: Row(WindowsCase(name), runs_of_case) for name, runs_of_case in runs.items()}
     rates = {name: rows[name].values("records_per_s") for name in SYSTEMS}
-    of_scan = compare_rows(rates[TUMBLING], rates[SCAN], ratio)
-    of_loop = compare_rows(rates[TUMBLING], rates[LOOP], ratio)
-    over_scan = compare_rows(rows[ROWS].values("p50_ms"), rows[PLAIN].values("p50_ms"), sub)
+    of_scan = compare_figures(rates[TUMBLING], rates[SCAN], ratio)
+    of_loop = compare_figures(rates[TUMBLING], rates[LOOP], ratio)
+    over_scan = compare_figures(rows[ROWS].values("p50_ms"), rows[PLAIN].values("p50_ms"), sub)
     rows[TUMBLING] = replace(rows[TUMBLING], comparisons={"of_scan": of_scan, "of_loop": of_loop})
     rows[ROWS] = replace(rows[ROWS], comparisons={"over_scan_ms": over_scan})
 

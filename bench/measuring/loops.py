@@ -129,8 +129,9 @@ def _settle(system: System, meter: RunMeter, settle_s: float) -> None:
 def without_gc_pauses() -> Iterator[None]:
     """Keep pauses of this process out of the measured latency.
 
-    Disable cyclic garbage collection, and use the GIL switch interval of a run's processes
-    (`SWITCH_S`). After a disk write, a thread then waits for the GIL no longer than in a run.
+    Disable cyclic garbage collection, and use the GIL switch interval of Driftline's processes
+    (`SWITCH_S`). Then a thread of this process that has written to the disk waits for the GIL no
+    longer than one of theirs.
     """
     was_enabled, interval_s = gc.isenabled(), sys.getswitchinterval()
     gc.collect()

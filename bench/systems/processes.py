@@ -1,6 +1,7 @@
 """Processes of measured systems, and the sockets between them and the measuring process.
 
-A process exits when the measuring process does: `messages` ends, or its standard input is closed.
+A process exits when the measuring process does: the generator `messages` then ends, and a process
+without an inbox sees the end of its standard input.
 Sockets have no back-pressure: only the loop (`measuring.loops`) may bound the documents in flight.
 
 A consumer in a separate process reports which outputs it has made durable, and when. Timestamps of
@@ -27,8 +28,8 @@ READY = b""
 """First message of a process, sent once its inbox is open."""
 
 StoredOutputs = Sequence[tuple[str, Sequence[object], float]]
-"""(document id, words of outputs, `perf_counter` time when these were durable) triples; an id may
-occur several times."""
+"""(document id, keys (words) of outputs, `perf_counter` time when these were durable) triples; an
+id may occur several times."""
 
 RECONNECT_MS = 5
 """Reconnect interval in ms; short, because some senders connect before the inbox is open."""

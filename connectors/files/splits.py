@@ -1,9 +1,10 @@
 """Splits of a source, to read it in parallel; records get the same times as without splits.
 
-A record's time is its number in the source, so a split can be read only once the records in
-the earlier splits are counted. Reading therefore has two steps: `count` every split (in parallel;
-generated documents are counted without reading), then `read` every split, with the number of its
-first row and the time of its first document from `first_rows_and_times`.
+A *row* is a line or a page; it gives any number of documents. Each document becomes a record, whose
+time is its number in the source. So the earlier splits have to be counted before a split is read:
+first `count` every split (in parallel; generated documents are counted without reading), then
+`read` every split, with the number of its first row and the time of its first document from
+`first_rows_and_times`.
 
 Uncompressed JSON lines and text are split between lines, uncompressed XML dumps between pages, and
 multistream bzip2 dumps, as Wikimedia publishes them, between streams. Generated documents are split
@@ -13,7 +14,8 @@ processing instruction, where `<page` may be text.
 
     >>> from driftline.connectors.files.generated import ZipfSource
     >>> splits = splits_of(ZipfSource(5, words_per_document=1), 2)
-    >>> [[time for time, _ in split.read(1, 1)] for split in splits]
+    >>> firsts = first_rows_and_times(split.count() for split in splits)
+    >>> [[time for time, _ in split.read(*first)] for split, first in zip(splits, firsts)]
     [[1, 2], [3, 4, 5]]
 """
 
@@ -78,7 +80,7 @@ class Split(Protocol):
 def splits_of(source: Source, count: int, since: int = 1) -> list[Split]:
     """Split a source into at most `count` splits, in order, but at least one for each file.
 
-    If the source is not split, the only split may omit records before time `since`.
+    If the source is not split, the only split begins with time `since`.
     """
     if isinstance(source, ZipfSource):
         bounds = _bounds(1, source.documents + 1, count)
@@ -128,7 +130,12 @@ def first_rows_and_times(counts: Iterable[SplitCount]) -> list[tuple[int, int]]:
 
 
 class TimeSlice(Struct, frozen=True):
-    """The records of a source with times in [start, stop); `count` assumes one for each time."""
+    """The records of a source with times in [start, stop).
+
+    `count` assumes one row and one document for each time, as in generated documents; of a source
+    that is not split, the count is not needed. `read` ignores its arguments: the source knows the
+    times.
+    """
 
     source: Source
     start: int

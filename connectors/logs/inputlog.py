@@ -2,9 +2,10 @@
 
 An entry is a record with its time, its producer, and its number among that producer's records. The
 log also stores the last number of each producer, and whether the producer has ended, even after its
-entries are removed. In addition it stores two times. *Reserved*: after a restart, new records get
-times from this one on. *Trimmed*: entries below this time are no longer read; they are removed by
-whole segments. A log whose reserved time is INFINITY has ended.
+entries are removed. In addition it stores two times. *Reserved*: times below this one may have been
+given to records, so after a restart new records get times from this one on. *Trimmed*: entries
+below this time are no longer read; they are removed by whole segments. A log whose reserved time is
+INFINITY has ended.
 
 Invariants: a group of entries is written together with the last numbers and the ends of producers;
 if a crash interrupts the write, a prefix of the group may remain. Times only grow. One process at a
@@ -171,8 +172,8 @@ class InputLog:
     """The log of one front.
 
     Opening raises Unavailable, and StateMismatch if the directory belongs to another run, or holds
-    other files. Opening compares identities only if the log or the caller has no owner. All methods
-    raise Unavailable, and StateMismatch if the log is damaged.
+    other files. Opening compares the lineages of the log's owner and of `owner`; if one of them has
+    none, the identities. All methods raise Unavailable, and StateMismatch if the log is damaged.
     """
 
     def __init__(
@@ -424,7 +425,7 @@ class LoggedSource:
                     self.name,
                     start,
                     f"records before {format_time(state.trimmed)} were removed, because snapshots "
-                    "contain them: begin with --from-savepoint and a savepoint of that time or "
+                    "cover them: begin with --from-savepoint and a savepoint of that time or "
                     "later, which `driftline savepoint` writes",
                 )
             for number in numbers:

@@ -95,7 +95,7 @@ class IndexProducer:
         return self._send(WatchWrite(self.collection, id, None))
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all writes are durable, as long as the service responds.
+        """Wait until all writes are durable, or the service stops responding.
 
         `timeout_s`, and the exceptions: as in `Producer.flush`.
         """
@@ -110,8 +110,10 @@ class IndexProducer:
 
 
 def _expected(if_label: str | None) -> int | None:
-    """Return the label time that the current version must have; 0: no version may exist; None: no
-    condition. Raises BadToken."""
+    """Return the time of the write that must be the current version (a label is that time + 1).
+
+    0: no version may exist; None: no condition. Raises BadToken.
+    """
     if if_label is None:
         return None
     return 0 if if_label == NO_LABEL else time_of(if_label) - 1

@@ -30,7 +30,8 @@ class Inputs(Protocol):
     def draw(self, flow: Flow, rng: Random, count: int, front: int) -> list[object]:
         """Return the records of a run for a front, in the order of the source.
 
-        `count`: how many records to draw at most; records in memory are all returned.
+        `front`: number of the front and of its source; `count`: how many records to draw at most;
+        records in memory are all returned.
         """
 
 

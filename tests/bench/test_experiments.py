@@ -28,7 +28,7 @@ from driftline.bench.experiments.report import (
     ExperimentReport,
     Row,
     Spread,
-    compare_rows,
+    compare_figures,
     ratio,
 )
 from driftline.bench.experiments.rounds import (
@@ -51,9 +51,15 @@ figures = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=7)
 
 
 def test_rows_are_compared_by_medians_with_the_rounds_around_them() -> None:
-    assert compare_rows([50.0, 180.0, 30.0], [100.0, 200.0, 50.0], ratio) == Spread(0.5, 0.5, 0.9)
-    assert compare_rows([4.0, 9.0], [2.0, 3.0, 1000.0], ratio) == Spread(6.5 / 2.5, 2.0, 3.0)
-    for nothing in (compare_rows([], [1.0], ratio), compare_rows([1.0], [0.0], ratio), NO_SPREAD):
+    assert compare_figures([50.0, 180.0, 30.0], [100.0, 200.0, 50.0], ratio) == Spread(
+        0.5, 0.5, 0.9
+    )
+    assert compare_figures([4.0, 9.0], [2.0, 3.0, 1000.0], ratio) == Spread(6.5 / 2.5, 2.0, 3.0)
+    for nothing in (
+        compare_figures([], [1.0], ratio),
+        compare_figures([1.0], [0.0], ratio),
+        NO_SPREAD,
+    ):
         assert str(nothing) == ""
     assert str(Spread.of([1.0, math.nan, 2.0])) == "", "one run lacks the figure"
     assert str(Spread.of([9.996, 33.84, 497.4])) == "33.8 (10.0-497)"
