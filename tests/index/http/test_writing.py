@@ -108,7 +108,7 @@ BAD_REQUESTS = (
     ("GET", "/collections/documens/count?q=a", 404, "did you mean 'documents'"),
     ("GET", "/search", 400, "q is missing"),
     ("GET", "/search?q=" + "a" * 5000, 400, "4096"),
-    ("GET", "/search?q=(a", 400, "character"),
+    ("GET", "/search?q=(a", 400, "a ) is missing"),
     ("GET", "/search?q=a&limit=0", 400, "1 to 1000"),
     ("GET", "/search?q=a&limit=500", 400, "snippets=0"),
     ("GET", "/search?q=a&sort=title", 400, "title"),
