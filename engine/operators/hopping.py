@@ -22,7 +22,7 @@ from typing import Any, cast
 from driftline.engine.operators.aggregates import Accumulators
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import Vertex
-from driftline.engine.operators.timers import TimedContext, Timer, Timers
+from driftline.engine.operators.timers import TimedContext, Timer, Timers, is_due
 from driftline.engine.operators.windowed import Late, OpenWindows, Windowed
 from driftline.engine.operators.windows import Hopping
 from driftline.engine.state.managed import MapState
@@ -127,7 +127,7 @@ class HoppingWindowed(Windowed):
         elements = cast(MapState[int, list[_Member]], states[0])
         start = int(timer.name)
         end = start + self.windows.size
-        if not self._is_complete(cast(TimedContext, context), start, end):
+        if not is_due(cast(TimedContext, context), timer, end + self.lateness):
             return []
         members = elements.pop(start)
         panes: dict[tuple[object, ...], list[_Member]] = {}  # windows of the pane -> members

@@ -23,7 +23,7 @@ from driftline.engine.keygroups import group_of
 from driftline.engine.labels import Label
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
-from driftline.engine.operators.timers import TimedContext, Timer
+from driftline.engine.operators.timers import TimedContext, Timer, is_due
 from driftline.engine.state.managed import MapState, State, ValueState
 from driftline.engine.wire.codec import pack
 
@@ -115,24 +115,12 @@ class IntervalJoin(KeyedOperator):
         """
         side, label = _element_of(timer.name)
         event_time, element, was_matched = (lefts, rights)[side][label]
-        if not self._is_over(context, timer, self._end(side, event_time)):
+        if not is_due(context, timer, self._end(side, event_time)):
             return []
         del (lefts, rights)[side][label]
         if was_matched or side not in self.outer_sides:
             return []
         return [(event_time, _pair(side, element))]
-
-    @staticmethod
-    def _is_over(context: TimedContext, timer: Timer, end: int) -> bool:
-        """Return whether an element whose timer fires can find no partner any more.
-
-        It can if the bounds were narrower when the timer was set, before a change of the code. Then
-        set the timer again.
-        """
-        if end <= context.watermark:
-            return True
-        context.timers.set(timer.name, end)
-        return False
 
     def discard(self, timer: Timer, states: Sequence[Any]) -> None:
         side, label = _element_of(timer.name)
@@ -181,7 +169,7 @@ class IntervalJoin(KeyedOperator):
         side, label = _element_of(timer.name)
         stored = cast(list[Waiting], states)[side]
         event_time, element, matched = stored[label]
-        if not self._is_over(cast(TimedContext, context), timer, self._end(side, event_time)):
+        if not is_due(cast(TimedContext, context), timer, self._end(side, event_time)):
             return []
         del stored[label]
         if matched or side not in self.outer_sides:

@@ -217,3 +217,14 @@ class TimedContext(Context):
         self.at_end = watermark == ENDED
         self.timers = timers
         self.count_late = count_late
+
+
+def is_due(context: TimedContext, timer: Timer, at: int) -> bool:
+    """Return whether the watermark has reached a time; if not, set a firing timer again for it.
+
+    It has not if the timer was set for an earlier time, before a change of the code.
+    """
+    if at <= context.watermark:
+        return True
+    context.timers.set(timer.name, at)
+    return False

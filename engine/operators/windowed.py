@@ -20,7 +20,7 @@ from driftline.engine.event_time import watermark_text
 from driftline.engine.operators.aggregates import Accumulators, Aggregates
 from driftline.engine.operators.context import Context
 from driftline.engine.operators.operator import KeyedOperator, Vertex
-from driftline.engine.operators.timers import TimedContext, Timer, Timers
+from driftline.engine.operators.timers import TimedContext, Timer, Timers, is_due
 from driftline.engine.operators.windows import Interval, Windows
 from driftline.engine.state.managed import MapState, State
 
@@ -134,21 +134,10 @@ class Windowed(KeyedOperator):
     def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
         """Remove the window of a timer, which is complete, and return its row."""
         start = int(timer.name)
-        if not self._is_complete(context, start, self._end_of(windows, start)):
+        if not is_due(context, timer, self._end_of(windows, start) + self.lateness):
             return []
         end, accumulators = self._pop_window(windows, start)
         return [(end - 1, self.row(context.key, start, end, accumulators))]
-
-    def _is_complete(self, context: TimedContext, start: int, end: int) -> bool:
-        """Return whether a window whose timer fires is complete.
-
-        It is not if the lateness was smaller when the timer was set, before a change of the code.
-        Then set the timer again.
-        """
-        if end + self.lateness <= context.watermark:
-            return True
-        context.timers.set(str(start), end + self.lateness)
-        return False
 
     def _end_of(self, windows: OpenWindows, start: int) -> int:
         return windows[start][0]
@@ -252,7 +241,7 @@ class Windowed(KeyedOperator):
         start = int(timer.name)
         accumulators, members = elements[start]
         end = max(end for end, _, _ in members)
-        if not self._is_complete(cast(TimedContext, context), start, end):
+        if not is_due(cast(TimedContext, context), timer, end + self.lateness):
             return []
         del elements[start]
         return [(end - 1, self.row(context.key, start, end, accumulators))]
@@ -284,7 +273,7 @@ class Late(Windowed):
 
     def fire(self, context: TimedContext, timer: Timer, windows: OpenWindows) -> list[Any]:
         start = int(timer.name)
-        if self._is_complete(context, start, self._end_of(windows, start)):
+        if is_due(context, timer, self._end_of(windows, start) + self.lateness):
             self._pop_window(windows, start)
         return []
 
