@@ -32,7 +32,12 @@ import zmq
 from driftline.deploy.runtime.loop.cpu_affinity import CpuAffinity
 from driftline.deploy.runtime.loop.memory import GcScheduler, MallocTrimmer
 from driftline.deploy.runtime.sockets.inbox import GuardedInbox, Inbox, inproc
-from driftline.deploy.runtime.sockets.transport import MESSAGE_BYTES_MAX, PART_BYTES, Transport
+from driftline.deploy.runtime.sockets.transport import (
+    MESSAGE_BYTES_MAX,
+    PART_BYTES,
+    Transport,
+    destroy_context,
+)
 from driftline.deploy.runtime.sockets.zap import Zap
 from driftline.deploy.runtime.threads import Calls, HostedRole, JobExecutor, Worker
 from driftline.engine.errors import MalformedMessage, NotPermitted, PayloadError
@@ -309,7 +314,7 @@ class Runtime:
             hosted.stop()
         if self._zap is not None:
             self._zap.close()
-        self._context.destroy(linger=linger_ms)
+        destroy_context(self._context, linger_ms)
         for inbox in self._inboxes:
             inbox.close()
 

@@ -38,6 +38,7 @@ from driftline.deploy.runtime.sockets.transport import (
     HANDSHAKE_MS,
     KEEPALIVE_S,
     become_server,
+    destroy_context,
     raise_descriptor_limit,
 )
 from driftline.deploy.runtime.sockets.zap import SOURCE, USER_ID, Zap
@@ -179,7 +180,7 @@ class IntakeSocket(Intake):
         if self._zap is not None:
             self._zap.close()
         self._connections.close()
-        self._context.destroy(linger=linger_ms)
+        destroy_context(self._context, linger_ms)
         if self._file is not None:
             self._file.unlink(missing_ok=True)
 

@@ -15,6 +15,7 @@ number of connections.
 
 from __future__ import annotations
 
+import gc
 import resource
 from contextlib import suppress
 from pathlib import Path
@@ -152,6 +153,18 @@ def raise_descriptor_limit() -> None:
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def destroy_context(context: zmq.Context[zmq.Socket[bytes]], linger_ms: int) -> None:
+    """Close all sockets of a context, and release it. `linger_ms`: see `zmq.Context.destroy`.
+
+    The context does not know a socket whose creation a signal has interrupted, and the frames of
+    the exception keep that socket open. `zmq.Context.destroy` would wait for it for ever.
+    """
+    for each in gc.get_objects():
+        if issubclass(type(each), zmq.Socket) and each.context is context and not each.closed:
+            each.close(linger_ms)
+    context.term()
 
 
 def become_server(socket: zmq.Socket[bytes], key: KeyPair, domain: str) -> None:

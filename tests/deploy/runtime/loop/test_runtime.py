@@ -160,6 +160,25 @@ def test_hung_job_is_logged_and_reported_until_it_finishes(
     runtime.close(linger_ms=0)
 
 
+def test_runtime_closes_after_a_signal_has_interrupted_the_creation_of_a_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime = Runtime()
+
+    def interrupt(context: object, socket: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zmq.Context, "_add_socket", interrupt)
+        with pytest.raises(KeyboardInterrupt) as interrupted:
+            runtime.connect("inproc://node-0")
+    closing = threading.Thread(target=runtime.close, daemon=True)
+    closing.start()
+    closing.join(LONG_S)
+    assert interrupted.tb  # it holds the socket
+    assert not closing.is_alive()
+
+
 def test_unused_connection_is_closed_and_reopened_on_demand(
     runtime: Runtime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
