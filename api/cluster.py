@@ -17,7 +17,6 @@ from driftline.deploy.node.node import Node
 from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.master import Master
-from driftline.deploy.roles.window import WINDOW
 from driftline.engine.errors import DriftlineError, FlowError, Unavailable, error_of
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import make_plan
@@ -267,7 +266,6 @@ class Cluster:
                 self._new_id,
                 process=process,
                 address=process,
-                window=WINDOW,
                 on_bad=self._on_bad[index],
                 run=RUN,
             )

@@ -20,7 +20,6 @@ from driftline.connectors.outputs import count_delivered, resolve_checked_output
 from driftline.connectors.sinks import Consumer
 from driftline.deploy.local.config import RunConfig
 from driftline.deploy.local.run import run_flow
-from driftline.deploy.roles.window import WINDOW
 from driftline.engine.errors import FlowError
 from driftline.engine.flow.code import code_of
 from driftline.engine.flow.flow import Flow
@@ -166,7 +165,7 @@ def run(
             state_path = default_state if state is None else Path(state)
             config = RunConfig(
                 spec, sources, place, nodes, run_policy, snapshot_interval_ms / 1000,
-                state_path.absolute(), dead_letters, WINDOW, paths=search_paths(),
+                state_path.absolute(), dead_letters, None, paths=search_paths(),
                 accept_changed_code=accept_changed_code, fresh=fresh,
             )  # fmt: skip
             return _run_in_processes(imported, config)

@@ -52,10 +52,10 @@ from driftline.bench.measuring.corpus import expected_outputs
 from driftline.bench.measuring.loops import System, closed_loop, open_loop, poisson_schedule
 from driftline.bench.measuring.meter import RunMeter
 from driftline.bench.systems.cases import BASELINE, Case
-from driftline.deploy.roles.window import WINDOW
+from driftline.deploy.roles.window import WINDOW_MAX
 from driftline.engine.policy import POLICIES, Output
 
-IN_FLIGHT_MAX = 4 * WINDOW
+IN_FLIGHT_MAX = 2 * WINDOW_MAX
 """Maximum number of documents in flight. The front's window is smaller, so it is the real limit."""
 
 COMMIT_IN_FLIGHT_MAX = 100_000

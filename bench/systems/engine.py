@@ -40,7 +40,6 @@ from driftline.deploy.roles.consumer import ConsumerServer
 from driftline.deploy.roles.front import Front
 from driftline.deploy.roles.intake import Receiver
 from driftline.deploy.roles.status_poller import StatusPoller
-from driftline.deploy.roles.window import WINDOW
 from driftline.deploy.runtime.config import ProcessConfig
 from driftline.deploy.runtime.loop.runtime import Runtime
 from driftline.deploy.runtime.process import new_id
@@ -101,7 +100,7 @@ class Engine(StartedProcesses):
         source = self.open_source()
         self.front = Front(
             0, nodes, flow_plan, self.policy, source, new_id,
-            process="bench", run=self.config.run, window=WINDOW,
+            process="bench", run=self.config.run,
         )  # fmt: skip
         self.front.address = self.runtime.add(self.front, self.config.inbox("front-0"))
         self.front.addresses["master"] = self.config.address("master")

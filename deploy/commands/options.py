@@ -10,7 +10,7 @@ from typing import TypeVar
 import click
 from rich.console import Console
 
-from driftline.deploy.roles.window import WINDOW
+from driftline.deploy.roles.window import WINDOW, WINDOW_MAX
 from driftline.deploy.runtime.logs import LEVELS, log_to
 from driftline.deploy.runtime.metrics.endpoint import Endpoint
 from driftline.engine.errors import DriftlineError, FlowError
@@ -71,7 +71,8 @@ def flow_options(command: Callable[..., None]) -> Callable[..., None]:
                   help="Resume although the code of operators has changed. Existing state and "
                   "outputs are kept.",
                   )  # fmt: skip
-    @click.option("--max-in-flight", default=WINDOW, show_default=True, type=click.IntRange(1),
+    @click.option("--max-in-flight", type=click.IntRange(1),
+                  show_default=f"{WINDOW} to {WINDOW_MAX}, more if records cost less time",
                   help="Maximum number of records in flight per source (back-pressure).",
                   )  # fmt: skip
     @wraps(command)

@@ -125,7 +125,7 @@ def run(
     rename: tuple[tuple[str, str], ...],
     fresh: bool,
     accept_changed_code: bool,
-    max_in_flight: int,
+    max_in_flight: int | None,
     kill_every: float | None,
     missing_after: float,
     stalled_after: float,

@@ -66,7 +66,7 @@ def submit_flow(
     drop: tuple[str, ...],
     rename: tuple[tuple[str, str], ...],
     accept_changed_code: bool,
-    max_in_flight: int,
+    max_in_flight: int | None,
     wheel: Path | None,
     let_anyone_send: bool,
     json_file: Path | None,

@@ -93,8 +93,8 @@ class RunConfig(Struct, frozen=True):
     """The state directory."""
     dead_letters: bool
     """Set aside bad records and elements whose function raises, instead of ending the run."""
-    window: int
-    """Maximum number of records in flight, per front."""
+    window: int | None
+    """Maximum number of records in flight, per front; None: automatic."""
     kill_every_s: float | None = None
     """Seconds between two kills of a random process; None: no kills."""
     start: StartOptions | None = None

@@ -20,9 +20,9 @@ A drain has four steps: each front reports the time up to which it sends records
 coordinator picks the largest of these times; all fronts send, and promise, up to that time; once
 everything below it is delivered, a last snapshot is taken. The next start then replays nothing.
 
-At low load a frame holds one record. Under load a turn takes as many records as the window, `BATCH`
-and `BATCH_BYTES` allow, and sends each node at most one frame, tracked under the smallest time in
-it.
+At low load a frame holds one record. Under load a turn takes as many records as the window and
+`BATCH`, `BATCHES` and `BATCH_BYTES` allow, and sends each node at most one frame, tracked under the
+smallest time in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 
 from driftline.deploy.roles.member import Member
-from driftline.deploy.roles.window import WINDOW, InFlightWindow, LatencyMeter
+from driftline.deploy.roles.window import InFlightWindow, LatencyMeter
 from driftline.engine.event_time import END, is_packed_mark
 from driftline.engine.flow.plan import Plan
 from driftline.engine.keygroups import node_names, owner, root_group
@@ -69,8 +69,9 @@ from driftline.engine.wire.messages import (
     Stop,
 )
 
-BATCH = 24
-"""Maximum number of records per turn. With a larger maximum, nodes would wait for the front."""
+BATCH, BATCHES = 24, 16
+"""A turn takes at most `BATCH` records, or the window divided by `BATCHES`, if this is more. With a
+larger maximum, nodes would wait for the front."""
 
 BATCH_BYTES = 1 << 21
 """A turn takes no further record once its records have this many bytes."""
@@ -97,8 +98,9 @@ Record = PackedRecord | None
 class Front(Member):
     """Front `index` and its source.
 
-    `window`: maximum number of records in flight; `on_bad`: stores bad records as dead letters;
-    None: a bad record ends the run; `process`, `address`, `run`: see `Member`.
+    `window`: maximum number of records in flight; None: automatic (see `window.py`). `on_bad`:
+    stores bad records as dead letters; None: a bad record ends the run. `process`, `address`,
+    `run`: see `Member`.
     """
 
     def __init__(
@@ -112,7 +114,7 @@ class Front(Member):
         *,
         process: str = "",
         address: str = "",
-        window: int = WINDOW,
+        window: int | None = None,
         on_bad: Callable[[Sequence[BadRecord]], None] | None = None,
         run: str = "",
     ) -> None:
@@ -356,7 +358,7 @@ class Front(Member):
         """
         self.completed = max(self.completed, completed)
         self._delivered = max(self._delivered, delivered)
-        self.window.release(self.completed)
+        self.window.release(self.completed, self.now)
         if self.now >= self._next_trim_at:
             self._next_trim_at = self.now + TRIM_EVERY_S
             self._trim_delivered(self._delivered)
@@ -388,16 +390,17 @@ class Front(Member):
     def _send_records(self, records: Iterator[Record]) -> bool:
         """Send records as far as a turn and the window allow.
 
-        Return whether to take another turn at once, because only `BATCH` or `BATCH_BYTES` stopped
-        this one.
+        Return whether to take another turn at once, because only the size of a batch stopped this
+        one.
         """
         batches: dict[int, tuple[list[Label], list[bytes]]] = {}
         bad: list[BadRecord] = []
         batch_count = batch_bytes = 0
         has_more = is_source_over = False
         until = min(self._drain_time, self._pause_time)
+        batch_max = max(BATCH, self.window.records // BATCHES)
         while not (self._ended or self.window.full) and self.next < until:
-            if batch_count == BATCH or batch_bytes >= BATCH_BYTES:
+            if batch_count == batch_max or batch_bytes >= BATCH_BYTES:
                 has_more = True
                 break
             try:
@@ -446,7 +449,7 @@ class Front(Member):
                 self.max_sent_time = time
                 self.sent_records += is_user_record
                 self.meter.record_sent(time, self.now)
-            self.window.add(time, len(payload))
+            self.window.add(time, len(payload), self.now)
             node = owner(root_group(time, self.index, self.groups), len(self.nodes), self.groups)
             labels, payloads = batches.setdefault(node, ([], []))
             labels.append((time, self.index))

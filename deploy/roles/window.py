@@ -5,15 +5,21 @@ the frames, outputs and bundles that contain copies of them.
 
     >>> window = InFlightWindow(3, bytes_max=100)
     >>> for time in (1, 2):
-    ...     window.add(time, 60)
+    ...     window.add(time, 60, now=0.0)
     >>> window.full  # 120 bytes are in flight
     True
-    >>> window.release(2)  # records below time 2 are delivered
+    >>> window.release(2, now=0.1)  # records below time 2 are delivered
     >>> window.full
     False
 
 Invariant: at most `records` records are in flight. Without the last one, they have fewer than
 `bytes_max` bytes. So a record of any size can be sent.
+
+Records that cost little need a large window: otherwise each frame holds few of them, and nodes
+mostly wait. Records that cost much need a small one: they would only wait longer, also for the end
+of a drain. Therefore the automatic window aims at a *time* in flight: it doubles while it is full
+although records leave it sooner than `GROW_BELOW_S`, and halves while they need longer than
+`SHRINK_ABOVE_S`.
 """
 
 from __future__ import annotations
@@ -23,8 +29,11 @@ from math import ceil
 
 from driftline.engine.meters import Histogram
 
-WINDOW = 384
-"""Default limit of records in flight."""
+WINDOW, WINDOW_MAX = 384, 16 * 384
+"""Smallest and largest limit of records in flight of the automatic window."""
+
+GROW_BELOW_S, SHRINK_ABOVE_S = 0.05, 0.2
+"""Times in flight, in seconds, at which a full automatic window grows or shrinks."""
 
 WINDOW_BYTES = 1 << 25
 """No record is sent while this many bytes are in flight."""
@@ -46,16 +55,19 @@ this number; all of them count as undelivered until the last of them is delivere
 class InFlightWindow:
     """Window of one front: the records in flight, and whether another one may be sent.
 
-    `records`: maximum number of records in flight; `bytes_max`: see `WINDOW_BYTES`.
+    `records`: maximum number of records in flight; None: automatic. `bytes_max`: see
+    `WINDOW_BYTES`.
     """
 
-    def __init__(self, records: int = WINDOW, bytes_max: int = WINDOW_BYTES) -> None:
-        self.records = records
+    def __init__(self, records: int | None = None, bytes_max: int = WINDOW_BYTES) -> None:
+        self._is_automatic = records is None
+        self.records = records or WINDOW
+        """The current maximum number of records in flight."""
         self.bytes_max = bytes_max
         self.bytes = 0
         """Bytes of the records in flight."""
-        self._flight: deque[tuple[int, int]] = deque()
-        """(time, bytes) of each record in flight."""
+        self._flight: deque[tuple[int, int, float]] = deque()
+        """(label time, bytes, sending time) of each record in flight."""
 
     @property
     def full(self) -> bool:
@@ -72,16 +84,27 @@ class InFlightWindow:
         full = int(self.full)
         return {"in_flight": self.in_flight, "in_flight_bytes": self.bytes, "window_full": full}
 
-    def add(self, time: int, size: int) -> None:
-        """Add a record that was sent; `size`: in bytes. Precondition: label times grow."""
-        self._flight.append((time, size))
+    def add(self, time: int, size: int, now: float) -> None:
+        """Add a record that was sent; `size`: in bytes; `now`: seconds, monotonic.
+
+        Precondition: label times grow.
+        """
+        self._flight.append((time, size, now))
         self.bytes += size
 
-    def release(self, time: int) -> None:
+    def release(self, time: int, now: float) -> None:
         """Remove the records below a label time: they are no longer in flight."""
         flight = self._flight
+        was_full = len(flight) >= self.records
+        sent_at: float | None = None
         while flight and flight[0][0] < time:
-            self.bytes -= flight.popleft()[1]
+            _, size, sent_at = flight.popleft()
+            self.bytes -= size
+        if self._is_automatic and was_full and sent_at is not None:
+            if now - sent_at < GROW_BELOW_S:
+                self.records = min(2 * self.records, WINDOW_MAX)
+            elif now - sent_at > SHRINK_ABOVE_S:
+                self.records = max(self.records // 2, WINDOW)
 
     def clear(self) -> None:
         """Remove all records."""

@@ -12,7 +12,6 @@ from msgspec import Struct
 from driftline.coordinator.coordinator import MISSING_AFTER_S
 from driftline.deploy.node.backpressure import NOT_CAREFUL
 from driftline.deploy.roles.master import STALLED_AFTER_S
-from driftline.deploy.roles.window import WINDOW
 from driftline.deploy.runtime.loop.heartbeat import SLOW_AFTER_S
 from driftline.deploy.runtime.sockets.transport import LOCAL, Transport, TransportConfig
 from driftline.deploy.runtime.supervision.restarts import CRASHES_MAX
@@ -50,8 +49,8 @@ class Reading(Struct, frozen=True):
 
     inputs: tuple[str, ...] = ()
     record_format: RecordFormat = DEFAULT_FORMAT
-    window: int = WINDOW
-    """Maximum number of records of one front in flight."""
+    window: int | None = None
+    """Maximum number of records of one front in flight; None: automatic."""
     let_anyone_send: bool = False
     """Whether producers of other machines may send without keys."""
 

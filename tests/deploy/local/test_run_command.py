@@ -40,11 +40,11 @@ def reference(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> list
 
 
 def run_with_kills(documents: Path, output: Path, *options: str) -> list[str]:
-    """Run the index on two nodes, one of which is killed every 0.3 s; return its outputs."""
+    """Run the index on two nodes, one of which is killed every 0.1 s; return its outputs."""
     report = output.with_name("report.json")
     done = driftline(
         "run", "driftline.index", "--input", documents, "--output", output, "--nodes", "2",
-        "--max-in-flight", "1", "--snapshot-interval-ms", "200", "--kill-every", "0.3",
+        "--max-in-flight", "1", "--snapshot-interval-ms", "200", "--kill-every", "0.1",
         "--json", report, *options,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

@@ -17,7 +17,7 @@ from driftline.deploy.roles.intake import (
     IntakeReply,
     decode_answer,
 )
-from driftline.deploy.roles.window import WINDOW_BYTES
+from driftline.deploy.roles.window import WINDOW, WINDOW_BYTES, WINDOW_MAX, InFlightWindow
 from driftline.engine.flow.flow import Flow
 from driftline.engine.flow.plan import make_plan
 from driftline.engine.labels import INFINITY
@@ -162,6 +162,27 @@ class FrontWithLargeRecords:
             self.front.outbox.clear()
 
 
+def test_automatic_window_has_more_records_in_flight_if_they_cost_less_time() -> None:
+    window, time = InFlightWindow(), 0
+
+    def in_flight_after(seconds_of_a_record: float) -> int:
+        """Fill and empty the window ten times. Return how many records then fit into it."""
+        nonlocal time
+        now = 0.0
+        for _ in range(10):
+            while not window.full:
+                time += 1
+                window.add(time, 1, now)
+            now += window.in_flight * seconds_of_a_record
+            window.release(time + 1, now)
+        return window.records
+
+    assert [in_flight_after(cost) for cost in (1e-6, 1e-3, 1e-4, 3e-5)] == [
+        WINDOW_MAX, WINDOW, 2 * WINDOW, 8 * WINDOW
+    ]  # fmt: skip
+    assert InFlightWindow(5).records == 5
+
+
 @pytest.mark.parametrize("live", [False, True])
 @pytest.mark.parametrize("name", ["exactly-once", "two-phase", "none"])
 def test_window_limits_large_records_by_bytes(live: bool, name: str) -> None:
@@ -272,7 +293,7 @@ def test_restarted_front_resumes_after_trimmed_records() -> None:
     assert again.front.sent_records == RECORDS - 6
 
 
-WINDOW = 2
+INTAKE_WINDOW = 2
 
 
 class IntakeWithClock:
@@ -281,7 +302,7 @@ class IntakeWithClock:
     def __init__(self) -> None:
         self.log = LogDisk("log")
         self.source = ReceivedSource(self.log, lambda: 1_000_000_000)
-        self.intake = Intake(self.source, window=WINDOW)
+        self.intake = Intake(self.source, window=INTAKE_WINDOW)
         self.reader = self.source.entries(1)
         self.pass_time(0.0)
 
@@ -311,7 +332,7 @@ class IntakeWithClock:
 def test_full_window_sends_keep_alives_to_all_producers() -> None:
     bench = IntakeWithClock()
     bench.receive_from_producer(IntakeKind.HELLO, "q")
-    for number in range(1, WINDOW + 1):
+    for number in range(1, INTAKE_WINDOW + 1):
         bench.receive_from_producer(IntakeKind.RECORD, "p", number, number)
         bench.store()
     bench.answers()
@@ -319,7 +340,7 @@ def test_full_window_sends_keep_alives_to_all_producers() -> None:
     for _ in range(3):
         bench.pass_time(ACK_REPEAT_S)
         assert bench.answers() == [
-            (b"p", IntakeReply(IntakeKind.ACK, 7, WINDOW)),
+            (b"p", IntakeReply(IntakeKind.ACK, 7, INTAKE_WINDOW)),
             (b"q", IntakeReply(IntakeKind.ACK, 7, 0)),
         ]
         bench.pass_time(ACK_REPEAT_S / 2)
