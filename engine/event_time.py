@@ -525,16 +525,18 @@ class Watermark:
 
         Precondition: the labels are in ascending order.
         """
-        roots, values = self._roots, self._values
         pairs = []
-        next_root = bisect_left(roots, labels[0][:2]) if labels else 0
+        first = bisect_left(self._roots, labels[0][:2]) if labels else len(self._roots)
+        growth = zip(self._roots[first:], self._values[first:], strict=True)
+        end: tuple[Label, int] = (INFINITY,), ENDED
+        value = self._values[first - 1]
+        next_root, next_value = next(growth, end)
         for label in labels:
             root = label[:2]
-            while next_root < len(roots) and roots[next_root] < root:
-                next_root += 1
-            before = values[next_root - 1]
-            grows = next_root < len(roots) and roots[next_root] == root
-            pairs.append((before, values[next_root] if grows else before))
+            while next_root < root:
+                value = next_value
+                next_root, next_value = next(growth, end)
+            pairs.append((value, next_value if next_root == root else value))
         return pairs
 
     def first_root(self, at: int) -> Label:

@@ -32,6 +32,8 @@ from math import isfinite
 from typing import Literal
 from xml.etree.ElementTree import Element, ParseError, XMLPullParser
 
+import msgspec
+
 from driftline.connectors.files.buffers import Broken
 from driftline.engine.sources.record import (
     DEFAULT_FORMAT,
@@ -164,7 +166,18 @@ _DAMAGE_HANDLER = "driftline-mark-damage"
 codecs.register_error(_DAMAGE_HANDLER, _mark_damage)
 
 
+_decode_json = msgspec.json.Decoder().decode
+
+
 def _object(line: bytes, encoding: str) -> Row:
+    if len(line) <= MAX_LINE_BYTES:
+        try:
+            quickly_decoded = _decode_json(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            pass  # the `json` module names the column, and accepts half a surrogate pair
+        else:
+            if isinstance(quickly_decoded, dict):
+                return quickly_decoded
     try:
         text = _decoded(line, encoding)
         value: object = json.loads(text, parse_constant=_reject_constant, parse_float=_finite)

@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import reduce
+from itertools import repeat
 from math import fsum, inf, isfinite, isinf, isnan, nan
-from operator import itemgetter
+from operator import call, itemgetter
 from sys import float_info
 from typing import Any, cast
 
@@ -83,8 +84,7 @@ class Aggregates:
 
     def add(self, accumulators: Accumulators, element: object, event_time: int) -> Accumulators:
         """Return the accumulators with an element."""
-        pairs = zip(self._adds, accumulators, strict=True)
-        return tuple([add(accumulator, element, event_time) for add, accumulator in pairs])
+        return tuple(map(call, self._adds, accumulators, repeat(element), repeat(event_time)))
 
     def merge(self, parts: Sequence[Accumulators]) -> Accumulators:
         """Return the merged accumulators of the parts of a window, given in order."""

@@ -87,6 +87,10 @@ class Windowed(KeyedOperator):
         if assigned and assigned[0][1] + self.lateness <= watermark:
             return False
         for interval in assigned:
+            start, end = interval
+            if not self.windows.merges and (window := windows.get(start)) is not None:
+                windows[start] = end, self.aggregates.add(window[1], value, event_time)
+                continue
             start, end, merged = self._merge_interval(windows, interval)
             if self._add(value, event_time, windows, start, end, merged, timers):
                 timers.set(str(start), end + self.lateness)

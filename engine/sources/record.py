@@ -14,6 +14,8 @@ see lists on one node and tuples on another.
 import codecs
 import json
 from collections.abc import Iterator
+from copy import copy
+from itertools import chain
 from reprlib import Repr
 
 from msgspec import Struct
@@ -22,7 +24,13 @@ from msgspec.structs import force_setattr
 from driftline.engine.errors import MalformedMessage, PayloadError
 from driftline.engine.sources.source import BadRecord
 from driftline.engine.texts import reraise_interrupt, safe_repr, truncate
-from driftline.engine.wire.codec import pack_rows, unpack_rows, why_invalid_record
+from driftline.engine.wire.codec import (
+    ATOMS,
+    RECORD_BYTES_MAX,
+    pack_rows,
+    unpack_rows,
+    why_invalid_record,
+)
 
 TEXT_CHARS = 200
 """Maximum number of characters of a bad record in errors and log lines."""
@@ -174,6 +182,9 @@ def validate_payload(payload: object) -> object:
     be encoded.
     """
     data = pack_rows([payload])
+    items = chain(payload, payload.values()) if type(payload) is dict else (payload,)
+    if len(data) <= RECORD_BYTES_MAX and ATOMS.issuperset(map(type, items)):
+        return copy(payload)  # most records: decoding would change no type
     if reason := why_invalid_record(payload, len(data)):
         raise PayloadError(reason)
     try:

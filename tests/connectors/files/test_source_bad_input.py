@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from math import isfinite
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from driftline.connectors.files import open_source
+from driftline.connectors.files.formats import json_rows
 from driftline.engine.errors import InputError, Unavailable
 from driftline.engine.sources import BadRecord, strict
-from driftline.engine.sources.record import RAW_CHARS
+from driftline.engine.sources.record import RAW_CHARS, Malformed
 from driftline.engine.wire.codec import pack
 from tests.connectors.files.samples import bad, dump, everything, page, write
 from tests.connectors.poison import POISON
@@ -46,6 +48,38 @@ def test_bad_json_line_keeps_its_number(tmp_path: Path, line: str, reason: str) 
         list(strict(open_source(path).read(1)))
     assert (raised.value.file, raised.value.record) == ("x.jsonl", 2)
     assert list(strict(open_source(path).read(3))) == [(3, {"id": 3})]
+
+
+def _finite(number: str) -> float:
+    if not isfinite(float(number)):
+        raise ValueError(number)
+    return float(number)
+
+
+@given(
+    value=st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+        max_leaves=8,
+    ),
+    is_ascii=st.booleans(),
+    replaced=st.tuples(st.integers(0, 99), st.integers(0, 3), st.text('0+-.eE\\"u{}[],: \t\0é')),
+)
+def test_line_is_decoded_as_by_the_json_module(
+    value: object, is_ascii: bool, replaced: tuple[int, int, str]
+) -> None:
+    text = json.dumps({"value": value}, ensure_ascii=is_ascii)
+    start, length, new = replaced
+    line = (text[:start] + new + text[start + length :]).encode("utf-8", "replace")
+    try:
+        expected = json.loads(line, parse_constant=_finite, parse_float=_finite)
+    except ValueError:
+        expected = None
+    rows = list(json_rows([line]))
+    if isinstance(expected, dict):
+        assert repr(rows) == repr([expected])
+    else:
+        assert all(isinstance(row, Malformed) for row in rows)
 
 
 def test_invalid_utf8_is_a_bad_record_in_every_text_format(tmp_path: Path) -> None:
