@@ -49,8 +49,7 @@ class HoppingWindowed(Windowed):
         self, value: Any, event_time: int, watermark: int, states: Sequence[Any], timers: Timers
     ) -> bool:
         windows, complete_until = self.windows, watermark - self.lateness
-        last_start = event_time // windows.every * windows.every
-        if last_start + windows.size <= complete_until:
+        if windows.latest_start(event_time) + windows.size <= complete_until:
             return False
         start, end = windows.pane(event_time)
         if self._add(value, event_time, states[0], start, end, (), timers):
@@ -72,7 +71,8 @@ class HoppingWindowed(Windowed):
                 after_start = max(after_start, pane)
             elif pane > start:
                 last_start = min(last_start, pane - size)
-        for window_start in range(after_start // every * every + every, last_start + 1, every):
+        first_start = self.windows.latest_start(after_start) + every
+        for window_start in range(first_start, last_start + 1, every):
             timers.set(str(window_start), window_start + size + self.lateness)
 
     def _end_of(self, windows: OpenWindows, start: int) -> int:

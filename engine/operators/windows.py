@@ -74,14 +74,16 @@ class Hopping(Windows):
         size: Length of a window.
         every: Distance between the starts of consecutive windows. If it is larger than the size,
             elements in the gaps belong to no window; they change no row, and are not late.
+        offset: Shifts the start of all windows by this duration.
 
     Raises:
         FlowError: A duration is invalid, or an element would be in more than 1000 windows.
     """
 
-    def __init__(self, size: Duration, *, every: Duration) -> None:
+    def __init__(self, size: Duration, *, every: Duration, offset: Duration = 0) -> None:
         self.size = parse_duration(size, "size of a hopping window", least=1)
         self.every = parse_duration(every, "every of a hopping window", least=1)
+        self.offset = parse_duration(offset, "offset of a hopping window")
         if self.size > WINDOWS_MAX * self.every:
             raise FlowError(
                 f"an element would be in {-(-self.size // self.every)} hopping windows of {size!r} "
@@ -89,11 +91,13 @@ class Hopping(Windows):
             )
 
     def assign(self, event_time: int) -> list[Interval]:
-        last_start = event_time // self.every * self.every
-        first_start = (event_time - self.size) // self.every * self.every + self.every
-        return [
-            (start, start + self.size) for start in range(first_start, last_start + 1, self.every)
-        ]
+        first_start = self.latest_start(event_time - self.size) + self.every
+        starts = range(first_start, self.latest_start(event_time) + 1, self.every)
+        return [(start, start + self.size) for start in starts]
+
+    def latest_start(self, time: int) -> int:
+        """Return the latest start of a window that is not later than a time."""
+        return (time - self.offset) // self.every * self.every + self.offset
 
     @property
     def overlap(self) -> bool:
@@ -108,7 +112,7 @@ class Hopping(Windows):
 
         Precondition: windows overlap.
         """
-        start = event_time // self.every * self.every  # of the last window
+        start = self.latest_start(event_time)
         first_end = start + self.size % self.every  # the only end in [start, start + every)
         return (start, first_end) if event_time < first_end else (first_end, start + self.every)
 

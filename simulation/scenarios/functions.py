@@ -438,7 +438,11 @@ def _alarms(rng: Random) -> GeneratedFunction[Iterable[Element]]:
 
 WINDOWS: tuple[Windows, ...] = (
     Tumbling(timedelta(microseconds=100)),
-    Hopping(timedelta(microseconds=90), every=timedelta(microseconds=40)),
+    Hopping(
+        timedelta(microseconds=90),
+        every=timedelta(microseconds=40),
+        offset=timedelta(microseconds=15),
+    ),
     Session(timedelta(microseconds=25)),
     Days("Europe/Berlin"),
 )

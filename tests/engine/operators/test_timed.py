@@ -209,6 +209,7 @@ DEFINITIONS: dict[str, tuple[Windows, Intervals | None, int, Sequence[str]]] = {
     "large offset": (Tumbling(SIZE, offset=27), partial(any_interval, SIZE, SIZE, 27), 1, ()),
     "hopping": (Hopping(15, every=5), partial(any_interval, 15, 5, 0), 1, ()),
     "uneven hopping": (Hopping(11, every=4), partial(any_interval, 11, 4, 0), 1, ()),
+    "shifted hopping": (Hopping(11, every=4, offset=7), partial(any_interval, 11, 4, 7), 1, ()),
     "barely hopping": (Hopping(12, every=11), partial(any_interval, 12, 11, 0), 1, ()),
     "gaps": (Hopping(4, every=7), partial(any_interval, 4, 7, 0), 1, ()),
     "days": (
@@ -298,7 +299,7 @@ def run_killed(
 KINDS = [
     Tumbling(SIZE, offset=3),
     Hopping(15, every=5),
-    Hopping(11, every=4),
+    Hopping(11, every=4, offset=3),
     Hopping(4, every=7),
     Session(GAP),
     Days("Europe/Berlin"),

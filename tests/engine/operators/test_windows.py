@@ -53,12 +53,12 @@ def microseconds(number: int) -> timedelta:
 
 
 DURATIONS = st.integers(1, 40).map(microseconds)
-TUMBLING = st.builds(
-    lambda size, offset: Tumbling(size, offset=offset),
-    DURATIONS,
-    st.integers(0, 90).map(microseconds),
+OFFSETS = st.integers(0, 90).map(microseconds)
+TUMBLING = st.builds(lambda size, offset: Tumbling(size, offset=offset), DURATIONS, OFFSETS)
+HOPPING = st.builds(
+    lambda size, every, offset: Hopping(size, every=every, offset=offset),
+    *(DURATIONS, DURATIONS, OFFSETS),
 )
-HOPPING = st.builds(lambda size, every: Hopping(size, every=every), DURATIONS, DURATIONS)
 SESSIONS = st.builds(Session, DURATIONS)
 DAYS = st.sampled_from(["UTC", "Europe/Berlin", "America/New_York", "Asia/Kathmandu"]).map(Days)
 
@@ -89,9 +89,9 @@ def test_tumbling_windows_begin_at_the_offset(windows: Tumbling, event_time: int
 def test_hopping_windows_are_all_that_contain_an_event_time(
     windows: Hopping, event_time: int
 ) -> None:
-    near = event_time // windows.every
+    near = (event_time - windows.offset) // windows.every
     around = range(near - windows.size // windows.every - 1, near + 2)
-    starts = [n * windows.every for n in around]
+    starts = [n * windows.every + windows.offset for n in around]
     assert windows.assign(event_time) == [
         (start, start + windows.size)
         for start in starts
