@@ -32,6 +32,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from enum import IntEnum
+from functools import lru_cache
 from hashlib import blake2b
 from math import isfinite
 from typing import TypeGuard
@@ -169,6 +170,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
+@lru_cache(maxsize=1024)  # rows of many keys have the same windows
 def iso_text(microseconds: int, zone: tzinfo = UTC) -> str:
     """Return an event time as ISO 8601 text, with "Z" for the offset of UTC.
 

@@ -96,6 +96,8 @@ class Timers:
     same time fire in the order of their names.
     """
 
+    __slots__ = ("_key", "_min_time", "_on_change", "_state", "now")
+
     def __init__(
         self,
         state: MutableMapping[str, int],
