@@ -55,7 +55,7 @@ from driftline.bench.systems.cases import BASELINE, Case
 from driftline.deploy.roles.window import WINDOW_MAX
 from driftline.engine.policy import POLICIES, Output
 
-IN_FLIGHT_MAX = 2 * WINDOW_MAX
+IN_FLIGHT_MAX = 4 * WINDOW_MAX
 """Maximum number of documents in flight. The front's window is smaller, so it is the real limit."""
 
 COMMIT_IN_FLIGHT_MAX = 100_000

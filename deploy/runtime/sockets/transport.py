@@ -164,7 +164,7 @@ def destroy_context(context: zmq.Context[zmq.Socket[bytes]], linger_ms: int) -> 
     for each in gc.get_objects():
         if issubclass(type(each), zmq.Socket) and each.context is context and not each.closed:
             each.close(linger_ms)
-    context.term()
+    context.destroy(linger=linger_ms)  # and sockets that `gc.freeze` hides
 
 
 def become_server(socket: zmq.Socket[bytes], key: KeyPair, domain: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import threading
 from collections.abc import Iterator
@@ -158,6 +159,19 @@ def test_hung_job_is_logged_and_reported_until_it_finishes(
     assert party.obstacle == ""
     assert "node-0 can carry out a job again" in caplog.text
     runtime.close(linger_ms=0)
+
+
+def test_runtime_closes_while_the_garbage_collector_is_frozen() -> None:
+    runtime = Runtime()
+    runtime.connect("inproc://node-0")
+    closing = threading.Thread(target=runtime.close, daemon=True)
+    gc.freeze()  # as another runtime of this process does
+    try:
+        closing.start()
+        closing.join(LONG_S)
+    finally:
+        gc.unfreeze()
+    assert not closing.is_alive()
 
 
 def test_runtime_closes_after_a_signal_has_interrupted_the_creation_of_a_socket(
