@@ -12,9 +12,12 @@ import pytest
 
 from driftline import Flow, FlowTest, run
 
-RECORDS = 5_000
+RECORDS = 20_000
 TEXT_BYTES = 16_000
-"""Size of the text that each cycle references; all texts together are 80 MB."""
+"""Size of the text that each cycle references; all texts together are 320 MB.
+
+A busy node collects the first of them after `YOUNG_MAX` new objects, which refer to about 50 MB.
+"""
 
 FLOW = """
 import driftline
@@ -70,7 +73,7 @@ def test_memory_stays_bounded_if_a_function_makes_cycles(policy: str, tmp_path: 
     ]
     largest = [json.loads(line)["value"] for line in lines]
     assert len(largest) == RECORDS
-    assert max(largest) < 3 * min(filter(None, largest)), "memory grows with the input"
+    assert max(largest) < 5 * min(filter(None, largest)), "memory grows with the input"
 
 
 def test_run_in_a_user_process_does_not_change_its_gc_settings() -> None:
