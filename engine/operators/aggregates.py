@@ -96,13 +96,15 @@ class Aggregates:
         columns = zip(self._names, self._aggregates, accumulators, strict=True)
         return ((name, aggregate.result(accumulator)) for name, aggregate, accumulator in columns)
 
-    def of_elements(self, elements: Iterable[tuple[int, object]]) -> Accumulators:
+    def of_elements(
+        self, elements: Iterable[tuple[int, object]], before: Accumulators | None = None
+    ) -> Accumulators:
         """Return the accumulators of a window with these (event time, element) pairs.
 
-        For the reference interpreter. After each element, accumulators have the types with which a
-        state returns them.
+        `before`: the accumulators of earlier elements. For the reference interpreter. After each
+        element, accumulators have the types with which a state returns them.
         """
-        accumulators = self.zeros()
+        accumulators = self.zeros() if before is None else before
         for event_time, element in elements:
             added = self.add(accumulators, element, event_time)
             accumulators = cast(Accumulators, thaw(freeze(added)))

@@ -34,7 +34,8 @@ _Member = tuple[int, int, object]
 """(end of the window, event time, element); of the reference interpreter."""
 
 _Elements = MapState[int, tuple[Accumulators, list[_Member]]]
-"""Start of a window -> (accumulators, elements); of the reference interpreter."""
+"""Start of a window -> (accumulators, elements or the last of them); of the reference
+interpreter."""
 
 RESERVED = ("key", "start", "end", "preliminary")
 """Names of items of a row that no aggregate may have."""
@@ -205,8 +206,8 @@ class Windowed(KeyedOperator):
         windows = " ".join(map(str, self.windows.parameters()))
         return f"{super().state_type(state)} of {windows} ({self.aggregates})"
 
-    # The same for the reference interpreter. It stores the elements of each window, and adds all of
-    # them to new accumulators at each element.
+    # The same for the reference interpreter. It stores the elements of sessions, and adds all of
+    # them to new accumulators at each element. Of another window it stores only the last element.
 
     def apply_reference(
         self, vertex: Vertex, context: Context, value: object, states: Sequence[object]
@@ -227,8 +228,13 @@ class Windowed(KeyedOperator):
             for other in [o for o in elements if self.windows.merges and start <= o < end]:
                 del elements[other]
                 context.timers.cancel(str(other))
-            members = [*members, (end, event_time, value)]
-            accumulators = self._fold(members)
+            member = end, event_time, value
+            if self.windows.merges or not members:
+                members = [*members, member]
+                accumulators = self._fold(members)
+            else:
+                members = [member]
+                accumulators = self._fold(members, elements[start][0])
             elements[start] = accumulators, members
             context.timers.set(str(start), end + self.lateness)
             if self.emits_updates:
@@ -250,9 +256,10 @@ class Windowed(KeyedOperator):
         del elements[start]
         return [(end - 1, self.row(context.key, start, end, accumulators))]
 
-    def _fold(self, members: Sequence[_Member]) -> Accumulators:
-        """Return the accumulators of a window with these elements."""
-        return self.aggregates.of_elements((event_time, value) for _, event_time, value in members)
+    def _fold(self, members: Sequence[_Member], before: Accumulators | None = None) -> Accumulators:
+        """Return the accumulators of a window with these elements, added to those of `before`."""
+        elements = [(event_time, value) for _, event_time, value in members]
+        return self.aggregates.of_elements(elements, before)
 
 
 @dataclass(frozen=True)
