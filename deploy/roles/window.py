@@ -32,8 +32,8 @@ from driftline.engine.meters import Histogram
 WINDOW, WINDOW_MAX = 384, 4 * 384
 """Smallest and largest limit of records in flight of the automatic window.
 
-A larger window would double the throughput of cheap records once more. But the records in flight
-have to be processed before a drain ends, even if they suddenly cost much.
+A larger window would make the throughput of cheap records a quarter higher. But a drain has to
+process all records in flight, even if they suddenly cost much.
 """
 
 GROW_BELOW_S, SHRINK_ABOVE_S = 0.05, 0.2

@@ -90,6 +90,7 @@ class Windowed(KeyedOperator):
         for interval in assigned:
             start, end = interval
             if not self.windows.merges and (window := windows.get(start)) is not None:
+                # Most elements: `_add` would do the same, with more calls.
                 windows[start] = end, self.aggregates.add(window[1], value, event_time)
                 continue
             start, end, merged = self._merge_interval(windows, interval)
@@ -228,13 +229,11 @@ class Windowed(KeyedOperator):
             for other in [o for o in elements if self.windows.merges and start <= o < end]:
                 del elements[other]
                 context.timers.cancel(str(other))
-            member = end, event_time, value
-            if self.windows.merges or not members:
-                members = [*members, member]
-                accumulators = self._fold(members)
-            else:
-                members = [member]
-                accumulators = self._fold(members, elements[start][0])
+            before = None
+            if members and not self.windows.merges:
+                before, members = elements[start][0], []
+            members = [*members, (end, event_time, value)]
+            accumulators = self._fold(members, before)
             elements[start] = accumulators, members
             context.timers.set(str(start), end + self.lateness)
             if self.emits_updates:
